@@ -1,0 +1,1 @@
+"""Rollouts: environments and a team go in, turn records come out."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_envs.rewards import is_penalty, is_team
+from llm_envs import rewards
 
 __all__ = ["Episode", "Turn", "episode_id"]
 
@@ -78,17 +78,17 @@ class Turn:
     @property
     def team_reward(self) -> float:
         """The shared outcome among the parts."""
-        return _sum_team(self.reward_parts)
+        return rewards.team(self.reward_parts)
 
     @property
     def local_reward(self) -> float:
         """The agent's own parts, without the shared outcome and without penalties."""
-        return _sum_local(self.reward_parts)
+        return rewards.local(self.reward_parts)
 
     @property
     def penalty(self) -> float:
         """The penalties among the parts (zero or negative)."""
-        return _sum_penalty(self.reward_parts)
+        return rewards.penalty(self.reward_parts)
 
     def to_dict(self, *, tokens: bool = True, timings: bool = True) -> dict[str, Any]:
         """Return the turn as a plain JSON object.
@@ -160,18 +160,18 @@ class Episode:
     @property
     def team_return(self) -> float:
         """The shared outcome, counted once: the mean over the agents of their team parts (equal in a true team)."""
-        values = [_sum_team(parts) for parts in self.reward_parts.values()]
+        values = [rewards.team(parts) for parts in self.reward_parts.values()]
         if not values:
             return 0.0
         return values[0] if len(set(values)) == 1 else sum(values) / len(values)
 
     def local_return(self, agent: str) -> float:
         """Return the sum of an agent's own parts, without the shared outcome and without penalties."""
-        return _sum_local(self._parts(agent))
+        return rewards.local(self._parts(agent))
 
     def penalty_return(self, agent: str) -> float:
         """Return the sum of an agent's penalties (zero or negative)."""
-        return _sum_penalty(self._parts(agent))
+        return rewards.penalty(self._parts(agent))
 
     def agent_turns(self, agent: str) -> list[Turn]:
         """Return the turns of one agent, in order."""
@@ -231,18 +231,6 @@ _TURN_TOKENS = ("prompt_ids", "completion_ids", "logprobs")
 _EPISODE_PLAIN = (
     "id", "env", "task", "task_index", "task_hash", "sample", "seed", "success", "terminated", "truncated", "error",
 )  # fmt: skip
-
-
-def _sum_team(parts: Mapping[str, float]) -> float:
-    return sum(value for name, value in parts.items() if is_team(name))
-
-
-def _sum_penalty(parts: Mapping[str, float]) -> float:
-    return sum(value for name, value in parts.items() if is_penalty(name))
-
-
-def _sum_local(parts: Mapping[str, float]) -> float:
-    return sum(value for name, value in parts.items() if not is_team(name) and not is_penalty(name))
 
 
 def _construct(cls: type[Any], values: dict[str, Any]) -> Any:
