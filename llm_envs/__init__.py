@@ -1,0 +1,22 @@
+"""Multi-agent environments for language models: PettingZoo AEC environments whose observations and actions are text.
+
+>>> import llm_envs
+>>> env = llm_envs.make("math-2agent")
+>>> env.reset(seed=0)
+>>> for agent in env.agent_iter():
+...     observation, reward, termination, truncation, info = env.last()
+...     env.step(None if termination or truncation else env.unwrapped.oracle(agent))
+>>> info["success"]
+True
+"""
+
+from llm_envs.registration import make, make_parallel, pprint_registry, register, registry, spec
+
+__version__ = "0.1.0"
+__all__ = ["make", "make_parallel", "pprint_registry", "register", "registry", "spec"]
+
+register("math-1agent-v0", "llm_envs.math.env:Math1Agent")
+register("math-2agent-v0", "llm_envs.math.env:Math2Agent")
+register("math-4agent-v0", "llm_envs.math.env:Math4Agent")
+register("math-tool-2agent-v0", "llm_envs.math.tool_env:MathTool2Agent", parallelizable=True)
+register("math-debate-v0", "llm_envs.math.debate_env:MathDebate", parallelizable=True)

@@ -1,0 +1,419 @@
+"""`TextEnv`: the one base class of every environment in the suite.
+
+An environment is a PettingZoo AEC environment whose observations and actions are text. An author writes the roles, how a
+task starts, what each role may know and is asked (both pure), and what an action does; :class:`TextEnv` does the rest:
+turn taking, rounds of agents that act on the same information, retries after unusable text, dead steps, reward
+bookkeeping by named parts, seeding, forking, rendering and infos. `docs/environments/contract.md` lists what every
+environment keeps, and :func:`llm_envs.testing.check_env` checks it.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from gymnasium import error
+from pettingzoo import AECEnv
+
+from llm_envs import rewards as reward_parts
+from llm_envs.console import printable
+from llm_envs.parsing import InvalidAction
+from llm_envs.spaces import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, FreeText, TextObs
+from llm_envs.tasks import Task, TaskSet, stable_hash
+
+if TYPE_CHECKING:
+    from llm_envs.registration import EnvSpec
+
+AGENT_NAME = re.compile(r"[a-z]+_[0-9]+")
+RenderMode = Literal["human", "ansi"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What follows from an action, or from a finished round.
+
+    Attributes:
+        next: Who speaks next: one agent, a tuple of agents that act on the same information (a round), or None when the
+            episode is over.
+        rewards: Reward parts by agent and name, paid now.
+        terminated: The task ended by its rules.
+        truncated: A limit was hit.
+        success: The task was solved.
+        info: Extra deterministic info keys by agent (a verdict, a tool's output).
+    """
+
+    next: str | tuple[str, ...] | None = None
+    rewards: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class TextEnv(AECEnv[str, str, str | None]):
+    """Base class of text environments.
+
+    A subclass sets ``metadata`` (``name`` such as ``"math_2agent_v0"``, ``is_parallelizable``) and implements
+
+    * ``_start()`` — begin ``self.task``; return who speaks first (an agent, or a tuple of agents for a round);
+    * ``_context(agent)`` — pure: the task, then all that this agent may know so far, in order. It only ever grows at its
+      end while the episode runs;
+    * ``_instructions(agent)`` — pure: role and answer format, shown after the context;
+    * ``_play(agent, action)`` — parse, apply the rules, return an :class:`Outcome`; raise
+      :class:`~llm_envs.parsing.InvalidAction` for text that cannot be used. Inside a round it stores the action and
+      returns None, and ``_end_round()`` returns the outcome once all have acted;
+    * ``_forfeit(agent)`` — what happens when an agent has no retry left (default: the episode ends unsolved);
+    * ``_oracle(agent)`` — an action text that solves this agent's part.
+
+    State that changes during an episode lives in plain attributes set in ``_start`` (ints, strings, tuples, lists, dicts,
+    sets, arrays): :meth:`fork` copies those.
+
+    Args:
+        agents: The agents in AEC order, each named like ``solver_0``.
+        tasks: The task set.
+        examples: Example action texts by agent, well-formed and malformed: what the action space samples from.
+        max_retries: How often an agent may try again after unusable text before it forfeits the turn. In a round there
+            are no retries: the next round is the retry.
+        invalid_penalty: The ``invalid`` reward part for unusable text (0 or negative).
+        render_mode: ``"ansi"`` (``render()`` returns the transcript), ``"human"`` (prints it) or None.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "is_parallelizable": False}
+    blocking: ClassVar[bool] = False
+    """Whether ``step`` may wait for another process; such steps are run off an event loop."""
+    spec: EnvSpec | None = None
+
+    def __init__(
+        self,
+        agents: Sequence[str],
+        tasks: TaskSet,
+        *,
+        examples: Mapping[str, Sequence[str]] | None = None,
+        max_retries: int = 0,
+        invalid_penalty: float = -0.1,
+        render_mode: RenderMode = None,
+    ) -> None:
+        super().__init__()
+        _check_agents(agents)
+        if len(tasks) == 0:
+            raise error.Error(f"The task set `{tasks.name}` (split {tasks.split!r}) is empty.")
+        if max_retries < 0:
+            raise error.Error(f"`max_retries` must be 0 or more, actual value: {max_retries}.")
+        if invalid_penalty > 0:
+            raise error.Error(f"`invalid_penalty` must be 0 or negative, actual value: {invalid_penalty}.")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise error.UnsupportedMode(
+                f"`render_mode` must be None or one of {self.metadata['render_modes']}, actual value: {render_mode!r}."
+            )
+        self.possible_agents = list(agents)
+        self.agents = []
+        self.tasks = tasks
+        self.max_retries = max_retries
+        self.invalid_penalty = float(invalid_penalty)
+        self.render_mode = render_mode
+        self._observation_spaces = {agent: FreeText(MAX_OBSERVATION_CHARS) for agent in agents}
+        self._action_spaces = {
+            agent: FreeText(MAX_ACTION_CHARS, examples=tuple((examples or {}).get(agent, ()))) for agent in agents
+        }
+        self._seed_sequence: tuple[int, int] | None = None
+
+    # ---- what an author writes -------------------------------------------------------------------------------------
+
+    def _start(self) -> str | tuple[str, ...]:
+        raise _missing(self, "_start")
+
+    def _context(self, agent: str) -> str:
+        raise _missing(self, "_context")
+
+    def _instructions(self, agent: str) -> str:
+        raise _missing(self, "_instructions")
+
+    def _play(self, agent: str, action: str) -> Outcome | None:
+        raise _missing(self, "_play")
+
+    def _end_round(self) -> Outcome:
+        raise _missing(self, "_end_round")
+
+    def _oracle(self, agent: str) -> str:
+        raise _missing(self, "_oracle")
+
+    def _forfeit(self, agent: str) -> Outcome | None:
+        """The turn of ``agent`` is lost. Default: the episode ends by its rules, unsolved."""
+        return Outcome(terminated=True)
+
+    # ---- PettingZoo ------------------------------------------------------------------------------------------------
+
+    def observation_space(self, agent: str) -> FreeText:
+        """The space of ``agent``'s observations: any text."""
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> FreeText:
+        """The space of ``agent``'s actions: any text, with examples to sample from."""
+        return self._action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start an episode.
+
+        Args:
+            seed: Chooses the task and seeds the episode's generator: same seed, same episode. None goes on with the
+                stream of the last seed (or with fresh entropy if there was none).
+            options: ``{"task_index": i}`` names the task. Unknown keys are ignored.
+
+        Raises:
+            gymnasium.error.Error: ``seed`` is not a non-negative integer, or ``task_index`` is out of range.
+        """
+        self._episode_seed = self._next_seed(seed)
+        self._np_random: np.random.Generator | None = None
+        index = (options or {}).get("task_index")
+        self.task_index = self._episode_seed % len(self.tasks) if index is None else _check_index(index, self.tasks)
+        self.task: Task = self.tasks[self.task_index]
+        self.success = False
+        self.transcript: list[tuple[str, str]] = []
+        agents = self.agents = list(self.possible_agents)
+        self.rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(agents, 0.0)
+        self.terminations = dict.fromkeys(agents, False)
+        self.truncations = dict.fromkeys(agents, False)
+        self.infos = {agent: self._info({}) for agent in agents}
+        self._skip_agent_selection = None
+        self._feedback: dict[str, str] = {}
+        self._retries = 0
+        self._round_rewards: dict[str, dict[str, float]] = {}
+        self._give_turn(self._start())
+
+    def observe(self, agent: str) -> TextObs:
+        """The whole prompt of ``agent``'s turn, as it stands now. Pure; legal for any agent at any time after a reset."""
+        if not hasattr(self, "task"):
+            raise error.ResetNeeded("Cannot call `observe` before calling `reset`.")
+        if agent not in self._action_spaces:
+            raise error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
+        parts = [self._context(agent), self._instructions(agent)]
+        if agent in self._feedback:
+            parts.append(f"Your last answer could not be used: {self._feedback[agent]}")
+        return TextObs("\n\n".join(parts))
+
+    def step(self, action: str | None) -> None:
+        """Play ``action`` for ``agent_selection``. Any string is legal; None only for an agent whose episode is over.
+
+        Raises:
+            gymnasium.error.ResetNeeded: There was no reset, or the episode is over for everyone.
+            gymnasium.error.InvalidAction: ``action`` is not a string (for a live agent).
+        """
+        if not self.agents:
+            raise error.ResetNeeded("Cannot call `step` before calling `reset`, or after the last agent is done.")
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)  # type: ignore[arg-type]
+            return
+        if not isinstance(action, str):
+            raise error.InvalidAction(f"{agent} expects a str action, actual type: {type(action).__name__}.")
+        self._cumulative_rewards[agent] = 0.0
+        self.infos[agent] = self._info({})
+        self._feedback.pop(agent, None)
+        self.transcript.append((agent, action))
+        in_round = len(self._round) > 1
+        paid: dict[str, float] = {}
+        try:
+            if len(action) > MAX_ACTION_CHARS:
+                raise InvalidAction(f"The text is {len(action)} characters long; the limit is {MAX_ACTION_CHARS}.")
+            outcome = self._play(agent, action)
+        except InvalidAction as reason:
+            self._feedback[agent] = str(reason)
+            self.infos[agent]["invalid_action"] = str(reason)
+            paid = {reward_parts.INVALID: self.invalid_penalty}
+            if not in_round and self._retries < self.max_retries:
+                self._retries += 1
+                self._pay({agent: paid})
+                return
+            outcome = self._forfeit(agent)
+        if in_round:
+            outcome = self._advance_round(agent, outcome, paid)
+            if outcome is None:
+                return
+        elif outcome is None:
+            raise TypeError(f"{type(self).__name__}._play must return an Outcome for a turn outside a round.")
+        elif paid:
+            outcome = _with_rewards(outcome, {agent: paid})
+        self._apply(outcome)
+
+    def render(self) -> str | None:
+        """The transcript so far: returned in mode ``"ansi"``, printed in mode ``"human"``."""
+        if self.render_mode is None:
+            raise error.Error("Cannot call `render` without a render mode: make the environment with render_mode='ansi'.")
+        text = self._render_text()
+        if self.render_mode == "human":
+            sys.stdout.write(printable(text) + "\n")
+            return None
+        return text
+
+    def state(self) -> TextObs:  # type: ignore[override]
+        """A global view for a centralised critic: the task and everything that was said."""
+        return TextObs(self._render_text())
+
+    def close(self) -> None:
+        """Nothing to release: tools are shared and outlive an environment."""
+
+    # ---- beyond PettingZoo -----------------------------------------------------------------------------------------
+
+    @property
+    def round_agents(self) -> tuple[str, ...]:
+        """The agents that act now on the same information and have not acted yet, in AEC order. Empty when it is over."""
+        if not self.agents or self.terminations[self.agent_selection] or self.truncations[self.agent_selection]:
+            return ()
+        return self._round[self._round.index(self.agent_selection) :]
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The episode's own generator, seeded by ``reset``."""
+        if self._np_random is None:
+            self._np_random = np.random.default_rng(self._episode_seed)
+        return self._np_random
+
+    def oracle(self, agent: str) -> str:
+        """An action text that solves ``agent``'s part of the current task."""
+        if agent not in self._action_spaces:
+            raise error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
+        return self._oracle(agent)
+
+    def fork(self) -> TextEnv:
+        """An independent copy of the environment in its present state, generators included.
+
+        Task set, spaces and tools are shared (they do not change during an episode); episode state is copied.
+        """
+        other = object.__new__(type(self))
+        other.__dict__.update({k: v if k in _SHARED else _copy(v) for k, v in self.__dict__.items()})
+        return other
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _next_seed(self, seed: int | None) -> int:
+        if seed is not None:
+            if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+                raise error.Error(f"`seed` must be a non-negative integer or None, actual value: {seed!r}.")
+            self._seed_sequence = (int(seed), 0)
+        elif self._seed_sequence is None:
+            self._seed_sequence = (int(np.random.SeedSequence().generate_state(1, np.uint64)[0]), 0)
+        else:
+            self._seed_sequence = (self._seed_sequence[0], self._seed_sequence[1] + 1)
+        return stable_hash("episode", *self._seed_sequence)
+
+    def _info(self, parts: dict[str, float]) -> dict[str, Any]:
+        return {
+            "reward_parts": parts,
+            "success": self.success,
+            "task_id": self.task.id,
+            "task_index": self.task_index,
+        }
+
+    def _give_turn(self, following: str | tuple[str, ...]) -> None:
+        self._round = (following,) if isinstance(following, str) else tuple(following)
+        self._retries = 0
+        self._round_rewards = {}
+        self.agent_selection = self._round[0]
+
+    def _advance_round(self, agent: str, outcome: Outcome | None, paid: dict[str, float]) -> Outcome | None:
+        """Hold everything back until the round is complete, so that nobody can see what another one did."""
+        if outcome is not None:
+            raise TypeError(f"{type(self).__name__}: _play and _forfeit must return None inside a round; use _end_round.")
+        if paid:
+            self._round_rewards[agent] = paid
+        position = self._round.index(agent) + 1
+        if position < len(self._round):
+            self._clear_rewards()
+            self.agent_selection = self._round[position]
+            return None
+        held, self._round_rewards = self._round_rewards, {}
+        return _with_rewards(self._end_round(), held)
+
+    def _pay(self, paid: Mapping[str, Mapping[str, float]]) -> None:
+        for agent in self.agents:
+            parts = paid.get(agent)
+            if parts:
+                self.rewards[agent] = reward = float(sum(parts.values()))
+                self._cumulative_rewards[agent] += reward
+                reward_parts.add(self.infos[agent]["reward_parts"], parts)
+            else:
+                self.rewards[agent] = 0.0
+
+    def _apply(self, outcome: Outcome) -> None:
+        self.success = bool(outcome.success)
+        self._pay(outcome.rewards)
+        for agent, extra in outcome.info.items():
+            self.infos[agent].update(extra)
+        over = outcome.terminated or outcome.truncated
+        if over != (outcome.next is None):
+            raise TypeError(f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}.")
+        if over:
+            for agent in self.agents:
+                self.terminations[agent] = bool(outcome.terminated)
+                self.truncations[agent] = bool(outcome.truncated)
+                self.infos[agent]["success"] = self.success
+            self._round = ()
+            self._deads_step_first()
+        else:
+            assert outcome.next is not None
+            self._give_turn(outcome.next)
+
+    def _render_text(self) -> str:
+        lines = [f"Task {self.task.id}\n{self.task.question}"]
+        lines += [f"[{agent}]\n{action}" for agent, action in self.transcript]
+        if not self.agents or self.terminations[self.agents[0]] or self.truncations[self.agents[0]]:
+            lines.append("Solved." if self.success else "Not solved.")
+        return "\n\n".join(lines)
+
+
+_SHARED = frozenset({"tasks", "task", "possible_agents", "_observation_spaces", "_action_spaces", "spec"})
+
+
+def _copy(value: Any) -> Any:
+    """Copy episode state: containers recursively, arrays and generators by value, anything else by ``copy.deepcopy``."""
+    kind = type(value)
+    if kind in (str, int, float, bool, bytes, type(None), frozenset):
+        return value
+    if kind is dict:
+        return {k: _copy(v) for k, v in value.items()}
+    if kind is list:
+        return [_copy(v) for v in value]
+    if kind is tuple:
+        return tuple(_copy(v) for v in value)
+    if kind is set:
+        return set(value)
+    if callable(value) or isinstance(value, (TaskSet, Task)):
+        return value
+    return copy.deepcopy(value)
+
+
+def _with_rewards(outcome: Outcome, extra: Mapping[str, Mapping[str, float]]) -> Outcome:
+    if not extra:
+        return outcome
+    merged = {agent: dict(parts) for agent, parts in outcome.rewards.items()}
+    for agent, parts in extra.items():
+        reward_parts.add(merged.setdefault(agent, {}), parts)
+    return Outcome(outcome.next, merged, outcome.terminated, outcome.truncated, outcome.success, outcome.info)
+
+
+def _check_agents(agents: Sequence[str]) -> None:
+    if not agents:
+        raise error.Error("An environment needs at least one agent.")
+    for agent in agents:
+        if not AGENT_NAME.fullmatch(agent):
+            raise error.Error(f"Malformed agent name: {agent!r}. Agents are named `<role>_<number>`, like `solver_0`.")
+    if len(set(agents)) != len(agents):
+        raise error.Error(f"Agent names must differ, actual names: {list(agents)}.")
+
+
+def _check_index(index: Any, tasks: TaskSet) -> int:
+    if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(tasks):
+        raise error.Error(
+            f"`task_index` must be an integer in [0, {len(tasks) - 1}] for the task set `{tasks.name}`, actual value: {index!r}."
+        )
+    return int(index)
+
+
+def _missing(env: TextEnv, method: str) -> TypeError:
+    return TypeError(f"{type(env).__name__} must implement `{method}` (see `llm_envs.core.TextEnv`).")

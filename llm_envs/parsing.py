@@ -1,0 +1,120 @@
+r"""Every answer format in one place, strict: one clear answer, or :class:`InvalidAction` with the reason.
+
+The reason is shown to the agent, so it says what was wrong and what is expected. Nothing here guesses: a format that is
+missing, doubled, unbalanced or empty is not repaired.
+
+>>> boxed(r"2+2 is \boxed{4}.")
+'4'
+>>> tag("Looks right. <verify>approve</verify>", "verify", choices=("approve", "reject"))
+'approve'
+>>> code_block("```python\nprint(4)\n```")
+'print(4)\n'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from gymnasium import error
+
+MAX_DIFFERENT_BOXES = 3
+"""More different boxed answers than this in one text is an enumeration of candidates, not an answer."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+class InvalidAction(error.InvalidAction):
+    """The text of an action cannot be used. ``str(exception)`` is the reason as the agent reads it."""
+
+
+def _balanced(text: str, start: int) -> int:
+    r"""Index of the ``}`` that closes the group opened just before ``start``, or -1. ``\{`` and ``\}`` do not count."""
+    depth, i, end = 1, start, len(text)
+    while i < end:
+        char = text[i]
+        if char == "\\":
+            i += 2
+            continue
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                return i
+        i += 1
+    return -1
+
+
+def boxed(text: str) -> str:
+    r"""The content of the last ``\boxed{…}`` of ``text``.
+
+    The last one counts, so that an agent may correct itself; but a text with more than :data:`MAX_DIFFERENT_BOXES`
+    different boxed contents lists candidates and is no answer.
+
+    Raises:
+        InvalidAction: No box, a box that is not closed, an empty box, or too many different ones.
+    """
+    found: list[str] = []
+    position = 0
+    while match := _BOX.search(text, position):
+        close = _balanced(text, match.end())
+        if close < 0:
+            raise InvalidAction(r"The last \boxed{ is not closed. Write the final answer as \boxed{answer}.")
+        found.append(text[match.end() : close].strip())
+        position = close + 1
+    if not found:
+        raise InvalidAction(r"No final answer was found. Write it as \boxed{answer}.")
+    if len(set(found)) > MAX_DIFFERENT_BOXES:
+        raise InvalidAction(rf"{len(set(found))} different boxed answers were given. Give one: \boxed{{answer}}.")
+    if not found[-1]:
+        raise InvalidAction(r"The box is empty. Write the final answer as \boxed{answer}.")
+    return found[-1]
+
+
+def tag(text: str, name: str, choices: Collection[str] | None = None) -> str:
+    """The content of the one ``<name>…</name>`` of ``text``, stripped.
+
+    Args:
+        text: The action.
+        name: The tag, without brackets.
+        choices: The accepted contents, compared in lower case; the matching choice is returned.
+
+    Raises:
+        InvalidAction: The tag is missing, unclosed, out of order, empty, given more than once, or not among ``choices``.
+    """
+    form = f"<{name}>{'|'.join(choices) if choices else '…'}</{name}>"
+    opening, closing = f"<{name}>", f"</{name}>"
+    opens, closes = text.count(opening), text.count(closing)
+    if opens == 0 and closes == 0:
+        raise InvalidAction(f"No {opening} tag was found. Write {form}.")
+    if opens != 1 or closes != 1:
+        raise InvalidAction(f"Expected {form} exactly once, found {opens} {opening} and {closes} {closing}.")
+    start, end = text.index(opening) + len(opening), text.index(closing)
+    if end < start:
+        raise InvalidAction(f"{closing} comes before {opening}. Write {form}.")
+    content = text[start:end].strip()
+    if not content:
+        raise InvalidAction(f"The {opening} tag is empty. Write {form}.")
+    if choices is None:
+        return content
+    lowered = content.lower()
+    for choice in choices:
+        if lowered == choice.lower():
+            return choice
+    raise InvalidAction(f"{content[:60]!r} is not one of {', '.join(choices)}. Write {form}.")
+
+
+def code_block(text: str, language: str = "python") -> str:
+    r"""The content of the last fenced code block of ``text`` in ``language`` (an unlabelled fence counts too).
+
+    Raises:
+        InvalidAction: There is no such block, or it is empty.
+    """
+    blocks = [body for label, body in _FENCE.findall(text) if label.lower() in ("", language, language[:2])]
+    if not blocks:
+        raise InvalidAction(f"No {language} code block was found. Write ```{language} … ``` with the fences on their own lines.")
+    if not blocks[-1].strip():
+        raise InvalidAction(f"The {language} code block is empty.")
+    return blocks[-1]

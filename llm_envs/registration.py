@@ -1,0 +1,248 @@
+"""The registry of environments: ``register``, ``spec``, ``make``, ``make_parallel``.
+
+Ids are ``<name>-v<version>``; an id without a version means the newest. Every registered environment is also known to
+PettingZoo's own registry as ``llm_envs/<id>``. Errors follow Gymnasium's wording and are subclasses of
+``gymnasium.error.Error``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pettingzoo
+from gymnasium import error
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import aec_to_parallel
+
+from llm_envs.wrappers.order import OrderEnforcing
+
+NAMESPACE = "llm_envs"
+ENV_ID = re.compile(r"(?:(?P<namespace>[\w:-]+)/)?(?P<name>[\w:.-]+?)(?:-v(?P<version>\d+))?")
+
+
+class UnknownArgument(error.Error, TypeError):
+    """An environment was given a keyword argument that it does not take."""
+
+
+class NotParallelizable(error.UnsupportedMode):
+    """A turn-based environment was asked for as a parallel one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What the registry knows of an environment.
+
+    Attributes:
+        id: Canonical id, such as ``"math-2agent-v0"``.
+        entry_point: The class, or where it is: ``"module:Class"`` (imported on first use).
+        kwargs: Keyword arguments that differ from the class's own defaults.
+        parallelizable: Whether its agents act in rounds, so that :func:`make_parallel` works.
+    """
+
+    id: str
+    entry_point: str | Callable[..., AECEnv]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    parallelizable: bool = False
+
+    @property
+    def name(self) -> str:
+        """The id without its version."""
+        return parse_env_id(self.id)[0]
+
+    @property
+    def version(self) -> int:
+        """The version in the id."""
+        version = parse_env_id(self.id)[1]
+        assert version is not None, "register() refuses ids without a version"
+        return version
+
+    def load(self) -> Callable[..., AECEnv]:
+        """Import and return the entry point."""
+        if not isinstance(self.entry_point, str):
+            return self.entry_point
+        module, _, attribute = self.entry_point.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+registry: dict[str, EnvSpec] = {}
+"""All registered environments by canonical id. Filled through :func:`register`."""
+
+
+def parse_env_id(env_id: str) -> tuple[str, int | None]:
+    """Split an id into name and version (None where there is none).
+
+    Raises:
+        gymnasium.error.Error: The id is malformed.
+        gymnasium.error.NamespaceNotFound: It has a namespace other than ``llm_envs``.
+    """
+    match = ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
+    if match is None:
+        raise error.Error(
+            f"Malformed environment ID: {env_id}. (Currently all IDs must be of the form (env-name)[-v(version)].)"
+        )
+    if match["namespace"] not in (None, NAMESPACE):
+        raise error.NamespaceNotFound(f"Namespace {match['namespace']} not found. Did you mean: `{NAMESPACE}`?")
+    return match["name"], None if match["version"] is None else int(match["version"])
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., AECEnv],
+    *,
+    parallelizable: bool = False,
+    kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Register an environment, here and with PettingZoo.
+
+    Args:
+        id: ``<name>-v<version>``.
+        entry_point: The environment class or ``"module:Class"``.
+        parallelizable: Whether its agents act in rounds.
+        kwargs: Default keyword arguments.
+
+    Raises:
+        gymnasium.error.RegistrationError: The id has no version, or is taken.
+    """
+    name, version = parse_env_id(id)
+    if version is None:
+        raise error.RegistrationError(f"Can't register the unversioned environment `{id}`. Did you mean: `{id}-v0`?")
+    if id in registry:
+        raise error.RegistrationError(f"Can't register `{id}`: an environment of that id already exists.")
+    registry[id] = EnvSpec(id, entry_point, dict(kwargs or {}), parallelizable)
+    pettingzoo.register("aec", f"{NAMESPACE}/{id}", entry_point=functools.partial(make, id))
+    if parallelizable:
+        pettingzoo.register("parallel", f"{NAMESPACE}/{id}", entry_point=functools.partial(make_parallel, id))
+
+
+def spec(env_id: str) -> EnvSpec:
+    """The spec of a registered environment. An id without a version means the newest one.
+
+    Raises:
+        gymnasium.error.NameNotFound: No environment of that name (the message suggests the closest one).
+        gymnasium.error.VersionNotFound: No such version (the message names the versions that there are).
+    """
+    name, version = parse_env_id(env_id)
+    versions = sorted(s.version for s in registry.values() if s.name == name)
+    _check_name_exists(name, versions)
+    _check_version_exists(name, version, versions)
+    return registry[f"{name}-v{versions[-1] if version is None else version}"]
+
+
+def make(env_id: str, *, order_enforcing: bool = True, **kwargs: Any) -> AECEnv:
+    """Create a registered environment.
+
+    Args:
+        env_id: Such as ``"math-2agent"`` or ``"math-2agent-v0"``.
+        order_enforcing: Wrap it so that calls out of order are refused (PettingZoo's ``OrderEnforcingWrapper``).
+        **kwargs: Arguments of the environment; ``llm-envs info <id>`` lists them.
+
+    Raises:
+        gymnasium.error.UnregisteredEnv: No such id.
+        UnknownArgument: The environment takes no such keyword argument.
+
+    >>> import llm_envs
+    >>> env = llm_envs.make("math-2agent")
+    >>> env.reset(seed=0)
+    >>> env.agent_selection
+    'solver_0'
+    """
+    env_spec = spec(env_id)
+    creator = env_spec.load()
+    merged = {**env_spec.kwargs, **kwargs}
+    _check_arguments(env_spec.id, creator, merged)
+    env = creator(**merged)
+    env.spec = env_spec  # type: ignore[attr-defined]
+    return OrderEnforcing(env) if order_enforcing else env
+
+
+def make_parallel(env_id: str, **kwargs: Any) -> ParallelEnv:
+    """Create a registered environment whose agents act in rounds, as a PettingZoo ``ParallelEnv``.
+
+    Raises:
+        NotParallelizable: The environment is turn-based.
+    """
+    env_spec = spec(env_id)
+    if not env_spec.parallelizable:
+        rounds = ", ".join(f"`{s.id}`" for s in registry.values() if s.parallelizable)
+        raise NotParallelizable(
+            f"`{env_spec.id}` is turn-based: its agents act one after the other. Use `llm_envs.make`. "
+            f"Environments that have a parallel form: {rounds}."
+        )
+    return aec_to_parallel(make(env_id, **kwargs))
+
+
+def pprint_registry() -> None:
+    """Print every registered environment with the first line of its description."""
+    import sys
+
+    for env_spec in registry.values():
+        sys.stdout.write(f"{env_spec.id:24s} {summary(env_spec)}\n")
+
+
+def summary(env_spec: EnvSpec) -> str:
+    """The first line of the environment's docstring."""
+    return (inspect.getdoc(env_spec.load()) or "").partition("\n")[0]
+
+
+def arguments(env_spec: EnvSpec) -> dict[str, inspect.Parameter]:
+    """The keyword arguments that the environment takes, by name."""
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(env_spec.load()).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+
+
+def aec_module(env_id: str) -> types.ModuleType:
+    """PettingZoo's module form of an environment: a module with ``env``, ``raw_env`` and, for rounds, ``parallel_env``.
+
+    >>> from llm_envs.math import math_2agent_v0
+    >>> math_2agent_v0.env().metadata["name"]
+    'math_2agent_v0'
+    """
+    env_spec = spec(env_id)
+    module = types.ModuleType(env_spec.id.replace("-", "_"), summary(env_spec))
+    module.env = functools.partial(make, env_id)  # type: ignore[attr-defined]
+    module.raw_env = functools.partial(make, env_id, order_enforcing=False)  # type: ignore[attr-defined]
+    if env_spec.parallelizable:
+        module.parallel_env = functools.partial(make_parallel, env_id)  # type: ignore[attr-defined]
+    return module
+
+
+def _check_name_exists(name: str, versions: list[int]) -> None:
+    if versions:
+        return
+    suggestion = difflib.get_close_matches(name, {s.name for s in registry.values()}, n=1)
+    hint = f" Did you mean: `{suggestion[0]}`?" if suggestion else " `llm-envs list` shows all environments."
+    raise error.NameNotFound(f"Environment `{name}` doesn't exist.{hint}")
+
+
+def _check_version_exists(name: str, version: int | None, versions: list[int]) -> None:
+    if version is None or version in versions:
+        return
+    there_are = ", ".join(f"`v{v}`" for v in versions)
+    raise error.VersionNotFound(
+        f"Environment version `v{version}` for environment `{name}` doesn't exist. "
+        f"It provides versioned environments: [ {there_are} ]."
+    )
+
+
+def _check_arguments(env_id: str, creator: Callable[..., AECEnv], kwargs: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(creator).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in kwargs:
+        if name not in parameters:
+            suggestion = difflib.get_close_matches(name, parameters, n=1)
+            hint = f" Did you mean: `{suggestion[0]}`?" if suggestion else ""
+            raise UnknownArgument(
+                f"`{env_id}` got an unexpected keyword argument `{name}`.{hint} It takes: {', '.join(parameters)}."
+            )
