@@ -6,7 +6,7 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,11 +19,11 @@ from trainers.policies.base import Completion, Policy, Request
 class PairEnv(TextEnv):
     """left_0 and right_0 speak at once, then judge_0 closes the round; after ``rounds`` of them the team is paid 1.
 
-    A speaker earns ``words`` 0.1 per word. The text ``bad`` is refused: in a round it costs 0.1, the judge retries once.
+    A speaker earns ``words`` 0.1 per word. The text ``bad`` is refused: it costs 0.1, and the judge retries once.
     Reward of the round reaches the speakers at its end; the judge's ``stop`` ends the episode unsolved.
     """
 
-    metadata = {"name": "pair_v0", "render_modes": ["ansi"], "is_parallelizable": False}
+    metadata: ClassVar[dict[str, Any]] = {"name": "pair_v0", "render_modes": ["ansi"], "is_parallelizable": False}
 
     def __init__(self, rounds: int = 2, tasks: int = 8) -> None:
         rows = [Task(f"pair/{i}", f"Question {i}", "yes") for i in range(tasks)]
