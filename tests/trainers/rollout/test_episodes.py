@@ -368,7 +368,7 @@ def test_gives_up_after_failures_in_a_row(pair_env: Any, call_policy: Any) -> No
 
     seen: list[Episode] = []
     team = Team.single(call_policy(reply))
-    with pytest.raises(TooManyFailuresError, match="3 episodes failed .* no server"):
+    with pytest.raises(TooManyFailuresError, match=r"3 episodes failed .* no server"):
         asyncio.run(
             play(pair_env, team, make_jobs(range(8), 1, 0), seen.append, concurrency=1, max_failures_in_a_row=3)
         )
