@@ -1,0 +1,297 @@
+"""From scores to advantages: group normalisation by named keys.
+
+Advantage = (score − mean of its mean group) / (standard deviation of its std group + eps). Everything in
+:mod:`trainers.algorithms.presets` is this one function with other keys. Pure numpy, float64.
+
+**Degenerate groups.** A group whose statistics rest on a single item, or whose items all have the same score, says
+nothing about any of them. The advantage of a turn is 0 as soon as *either* of its groups is degenerate:
+
+* its mean group: there is nothing to compare the turn with. (Other libraries return the raw score of a singleton.)
+* its std group: without a spread there is no scale; the quotient would be (score − mean)/eps, a million times too
+  large. This matters when the std group is finer than the mean group: an agent whose scores are all equal, in a task
+  where the agents differ.
+
+"Same score" allows for rounding (8 ulp of the largest), so that 0.1 + 0.2 and 0.3 are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from llm_envs import rewards
+from trainers.algorithms.baselines import MovingAverages
+from trainers.algorithms.scores import SCORES, FloatArray, ScoreError, TurnBatch
+
+if TYPE_CHECKING:
+    from trainers.algorithms.algorithm import Algorithm, Term
+    from trainers.rollout.records import Episode
+
+Labels = Sequence[Hashable]
+
+_EQUAL_ULPS = 8
+
+
+def normalize(
+    scores: ArrayLike,
+    *,
+    mean_by: Labels | None,
+    std_by: Labels | None,
+    weight: ArrayLike | None = None,
+    std_weight: ArrayLike | None = None,
+    eps: float = 1e-6,
+    ddof: int = 1,
+    leave_one_out: bool = False,
+    names: Sequence[str] | None = None,
+) -> FloatArray:
+    """Normalise scores within groups.
+
+    The mean group and the std group of an item may differ. The standard deviation is that of the std group about its
+    *own* mean: with ``mean_by=(task, agent)`` and ``std_by=task`` it is the true spread of all scores of the task.
+
+    Args:
+        scores: N scores.
+        mean_by: N hashable group labels for the mean; None subtracts nothing.
+        std_by: N hashable group labels for the standard deviation; None divides by nothing.
+        weight: N frequency weights ≥ 0 for the statistics: an item of weight 2 counts as two items, one of weight 0
+            counts not at all but still receives an advantage. Default: 1 for all.
+        std_weight: The same for the std groups. Default: ``weight``.
+        eps: Added to the standard deviation.
+        ddof: Variance = Σ w (r−m)² / (Σ w − ddof).
+        leave_one_out: Multiply by n/(n−1), n = Σ w of the mean group. For items of weight 1 this equals subtracting
+            the mean of the *others* (RLOO, arXiv 2402.14740).
+        names: N names for error messages. Default: ``item <i>``.
+
+    Returns:
+        N advantages. 0 wherever the mean group or the std group is degenerate (see the module's text).
+
+    Raises:
+        ScoreError: If a score is missing or not finite.
+        ValueError: If lengths differ, a weight is negative or not finite, or there is a label that is NaN.
+
+    Example:
+        >>> normalize([1.0, 0.0, 1.0, 5.0], mean_by=["a", "a", "a", "b"], std_by=None).round(3).tolist()
+        [0.333, -0.667, 0.333, 0.0]
+    """
+    r = _scores(scores, names)
+    w = _weights(weight, len(r), "weight")
+    out = r.copy()
+    degenerate = np.zeros(len(r), dtype=bool)
+    if mean_by is not None:
+        groups = GroupStatistics(mean_by, r, w, ddof, "mean_by")
+        out -= groups.mean[groups.of]
+        degenerate |= groups.degenerate[groups.of]
+        if leave_one_out:
+            n = groups.total[groups.of]
+            out *= np.divide(n, n - 1, out=np.zeros_like(n), where=~degenerate)
+    elif leave_one_out:
+        raise ValueError("leave_one_out needs a group to leave one out of: give mean_by")
+    if std_by is not None:
+        ws = w if std_weight is None else _weights(std_weight, len(r), "std_weight")
+        groups = GroupStatistics(std_by, r, ws, ddof, "std_by")
+        degenerate |= groups.degenerate[groups.of]
+        scale = groups.std[groups.of] + eps
+        out = np.divide(out, scale, out=np.zeros_like(out), where=~degenerate)
+    out[degenerate] = 0.0
+    return out
+
+
+def compute_advantages(
+    episodes: Sequence[Episode], algorithm: Algorithm, *, baseline: MovingAverages | None = None
+) -> FloatArray:
+    """Return the advantage of every turn of every episode.
+
+    Call it once, on everything that was collected, before anything is padded, filtered, repeated or split.
+
+    Args:
+        episodes: The episodes, each once.
+        algorithm: How to score, group and scale.
+        baseline: The moving averages of an algorithm that has them (:func:`make_baseline`); they move on.
+
+    Returns:
+        Float64 array aligned with ``[turn for episode in episodes for turn in episode.turns]``. Masked turns and the
+        turns of failed episodes take no part in any statistic and have 0.
+
+    Raises:
+        ScoreError: If a turn appears twice, or a reward is missing or not finite.
+        ValueError: If the algorithm needs a baseline and there is none (or the other way round).
+    """
+    return advantages_of(TurnBatch.of(episodes), algorithm, baseline=baseline)
+
+
+def advantages_of(batch: TurnBatch, algorithm: Algorithm, *, baseline: MovingAverages | None = None) -> FloatArray:
+    """Do what :func:`compute_advantages` does, for a batch that is already lined up."""
+    if (algorithm.baseline is None) != (baseline is None):
+        raise ValueError(
+            f"Algorithm {algorithm.name!r} {'has no' if algorithm.baseline is None else 'needs its'} baseline; pass "
+            "baseline=make_baseline(algorithm) and keep it for the whole run"
+        )
+    advantages = np.zeros(len(batch))
+    active = np.flatnonzero(batch.active)
+    if active.size == 0:
+        return advantages
+    for i, term in enumerate(algorithm.terms):
+        scores = score_turns(batch, algorithm, term)
+        if baseline is not None and i == 0:
+            before = baseline.read(batch)
+            baseline.update(batch, scores)
+            scores = scores - before
+        advantages[active] += term.coefficient * _normalize_term(batch, algorithm, term, scores, active)
+    if not algorithm.fold_penalties:
+        advantages[active] += algorithm.penalty_scale * np.array(
+            [rewards.penalty(batch.turns[i].reward_parts) for i in active]
+        )
+    return advantages
+
+
+def make_baseline(algorithm: Algorithm) -> MovingAverages | None:
+    """Return fresh moving averages for an algorithm that has a baseline, else None."""
+    return None if algorithm.baseline is None else MovingAverages(algorithm.baseline)
+
+
+def score_turns(batch: TurnBatch, algorithm: Algorithm, term: Term | None = None) -> FloatArray:
+    """Return the scores of one term (the main one by default), shape [N]; entries of inactive turns mean nothing.
+
+    Raises:
+        ScoreError: If the score function returns something that is not one number a turn.
+    """
+    term = algorithm.terms[0] if term is None else term
+    scores = np.asarray(SCORES[term.score](batch, algorithm), dtype=np.float64)
+    if scores.shape != (len(batch),):
+        raise ScoreError(f"Score {term.score!r} returned shape {scores.shape} for {len(batch)} turns")
+    return scores
+
+
+def statistic_weights(batch: TurnBatch, term: Term, labels: Labels, active: NDArray[np.intp]) -> FloatArray:
+    """Return the frequency weights of the active turns: all 1, or 1 for an episode's first turn in each group.
+
+    Args:
+        batch: The batch.
+        term: Its ``weight`` decides.
+        labels: Group label of each active turn.
+        active: Indices of the active turns.
+    """
+    if term.weight == "turn":
+        return np.ones(active.size)
+    units = batch.units()
+    seen: set[Hashable] = set()
+    weights = np.zeros(active.size)
+    for j, i in enumerate(active):
+        unit = (labels[j], units[i])
+        if unit not in seen:
+            seen.add(unit)
+            weights[j] = 1.0
+    return weights
+
+
+def _normalize_term(
+    batch: TurnBatch, algorithm: Algorithm, term: Term, scores: FloatArray, active: NDArray[np.intp]
+) -> FloatArray:
+    if term.weight == "episode":
+        _check_constant(batch, term, scores, active)
+    labels: list[Labels | None] = []
+    weights: list[FloatArray | None] = []
+    for keys in (term.mean_by, term.std_by):
+        every = None if keys is None else batch.keys(keys)
+        chosen = None if every is None else [every[i] for i in active]
+        labels.append(chosen)
+        weights.append(None if chosen is None else statistic_weights(batch, term, chosen, active))
+    return normalize(
+        scores[active],
+        mean_by=labels[0],
+        std_by=labels[1],
+        weight=weights[0],
+        std_weight=weights[1],
+        eps=algorithm.eps,
+        ddof=algorithm.ddof,
+        leave_one_out=term.leave_one_out,
+        names=[batch.name(i) for i in active],
+    )
+
+
+def _check_constant(batch: TurnBatch, term: Term, scores: FloatArray, active: NDArray[np.intp]) -> None:
+    """An episode can only count once if it has one score."""
+    first: dict[Hashable, float] = {}
+    units = batch.units()
+    for i in active:
+        if first.setdefault(units[i], scores[i]) != scores[i]:
+            raise ScoreError(
+                f"weight='episode' counts an episode once, but score {term.score!r} gives its turns different values "
+                f"({first[units[i]]} and {scores[i]} at {batch.name(i)}). Use weight='turn'"
+            )
+
+
+class GroupStatistics:
+    """Weighted statistics of every group.
+
+    Args:
+        labels: N hashable group labels.
+        scores: N finite scores, float64.
+        weight: N frequency weights.
+        ddof: Variance = Σ w (r−m)² / (Σ w − ddof).
+        what: Name of the labels in messages.
+
+    Attributes:
+        of: Index of the group of each item, shape [N].
+        total: Σ w of each group, shape [G] as all that follow.
+        mean: Weighted mean.
+        std: Weighted standard deviation.
+        degenerate: Whether the group rests on one item or all its scores are equal up to rounding.
+    """
+
+    def __init__(
+        self, labels: Labels, scores: FloatArray, weight: FloatArray, ddof: int = 1, what: str = "labels"
+    ) -> None:
+        if len(labels) != len(scores):
+            raise ValueError(f"{what} has {len(labels)} labels for {len(scores)} scores")
+        index: dict[Hashable, int] = {}
+        for label in labels:
+            if label != label:  # NaN is unequal to itself: every one would be its own group
+                raise ValueError(f"{what} has a label that is not a number; labels must be comparable")
+            index.setdefault(label, len(index))
+        size = len(index)
+        self.of = np.fromiter((index[label] for label in labels), dtype=np.intp, count=len(scores))
+        self.total = np.bincount(self.of, weights=weight, minlength=size)
+        safe = np.where(self.total > 0, self.total, 1.0)
+        self.mean = np.bincount(self.of, weights=weight * scores, minlength=size) / safe
+        squares = np.bincount(self.of, weights=weight * (scores - self.mean[self.of]) ** 2, minlength=size)
+        enough = self.total > max(1, ddof)
+        self.std = np.sqrt(squares / np.where(enough, self.total - ddof, 1.0))
+        low, high = np.full(size, np.inf), np.full(size, -np.inf)
+        counted = weight > 0
+        np.minimum.at(low, self.of[counted], scores[counted])
+        np.maximum.at(high, self.of[counted], scores[counted])
+        known = high >= low
+        rounding = _EQUAL_ULPS * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
+        varies = np.zeros(size, dtype=bool)
+        varies[known] = (high - low)[known] > rounding[known]
+        self.degenerate = ~(enough & varies)
+
+
+def _scores(scores: ArrayLike, names: Sequence[str] | None) -> FloatArray:
+    r = np.asarray(scores, dtype=np.float64)
+    if r.ndim != 1:
+        raise ValueError(f"Scores have shape {r.shape}; one number an item is needed, shape [N]")
+    bad = np.flatnonzero(~np.isfinite(r))
+    if bad.size:
+        first = int(bad[0])
+        name = f"item {first}" if names is None else names[first]
+        raise ScoreError(
+            f"The score of {name} is {r[first]} ({bad.size} of {r.size} are not finite). A missing score is not 0: "
+            "leave the item out"
+        )
+    return r
+
+
+def _weights(weight: ArrayLike | None, n: int, what: str) -> FloatArray:
+    if weight is None:
+        return np.ones(n)
+    w = np.asarray(weight, dtype=np.float64)
+    if w.shape != (n,):
+        raise ValueError(f"{what} has shape {w.shape} for {n} scores")
+    if not (np.isfinite(w) & (w >= 0)).all():
+        raise ValueError(f"{what} must be finite and not negative, not {w[~(np.isfinite(w) & (w >= 0))][0]}")
+    return w

@@ -1,0 +1,128 @@
+"""An algorithm as data: how to sample, what a turn is worth, what it is compared with, how it is scaled, which loss.
+
+The trainer never asks which algorithm it runs; it reads these fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainers.algorithms.choices import check_choice
+from trainers.algorithms.loss_config import LossConfig
+from trainers.algorithms.scores import KEYS, SCORES
+
+SAMPLING = ("episodes", "tree")
+WEIGHTS = ("turn", "episode")
+
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One normalised score. An advantage is the sum of one or more of them (GiGPO has two).
+
+    Attributes:
+        score: Name of a function in :data:`trainers.algorithms.scores.SCORES`.
+        mean_by: Keys (of :data:`trainers.algorithms.scores.KEYS`) that a turn must share with the turns whose mean
+            is subtracted from its score; ``()`` is the whole batch, None subtracts nothing.
+        std_by: The same for the standard deviation; None divides by nothing.
+        weight: What counts once in those statistics: every ``turn``, or each ``episode`` of the group.
+        leave_one_out: Scale by n/(n−1), which makes the mean that of the others (RLOO).
+        coefficient: Factor of this term in the sum.
+    """
+
+    score: str = "episode_return"
+    mean_by: Keys | None = ("task",)
+    std_by: Keys | None = ("task",)
+    weight: Literal["turn", "episode"] = "turn"
+    leave_one_out: bool = False
+    coefficient: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("score", self.score, SCORES)
+        check_choice("weight mode", self.weight, WEIGHTS)
+        for keys in (self.mean_by, self.std_by):
+            for key in keys or ():
+                check_choice("group key", key, KEYS)
+        if self.leave_one_out and self.mean_by is None:
+            raise ValueError("leave_one_out needs a group to leave one out of: set mean_by")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An exponential moving average of scores, remembered from batch to batch (SPIRAL's role-conditioned baseline).
+
+    Attributes:
+        by: Keys; one average for each combination of their values.
+        decay: b ← decay·b + (1−decay)·score, once for each episode. It starts at 0.
+    """
+
+    by: Keys = ("env", "agent")
+    decay: float = 0.95
+
+    def __post_init__(self) -> None:
+        for key in self.by:
+            check_choice("baseline key", key, KEYS)
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"A baseline's decay is in [0, 1), not {self.decay}")
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A published (or your own) algorithm.
+
+    ``dataclasses.replace(presets["dr_mas"], eps=1e-4)`` is a variant.
+
+    Attributes:
+        name: What logs and recipes call it.
+        paper: Where it comes from.
+        score: See :class:`Term`, as ``mean_by``, ``std_by``, ``weight`` and ``leave_one_out``.
+        mean_by: Groups for the mean.
+        std_by: Groups for the standard deviation.
+        weight: What counts once in the statistics.
+        leave_one_out: Scale by n/(n−1).
+        baseline: A moving average that is subtracted from the score first, or None.
+        extra: Further terms of the sum.
+        team_weight: α, the factor of the shared outcome in every score.
+        discount: γ of scores that look ahead, per turn of the same agent.
+        penalty_scale: Factor of a turn's penalties, which are added after normalisation.
+        fold_penalties: Put the penalties into the score instead, as most published code does.
+        eps: Added to every standard deviation (TRL: 1e-4, MARTI: 1e-9).
+        ddof: 1 divides the squared deviations by n−1, as published code does; 0 by n, as the Dr. MAS paper writes.
+        sampling: ``episodes`` (independent ones) or ``tree`` (K candidates for every turn).
+        loss: The policy loss.
+    """
+
+    name: str
+    paper: str = ""
+    score: str = "episode_return"
+    mean_by: Keys | None = ("task",)
+    std_by: Keys | None = ("task",)
+    weight: Literal["turn", "episode"] = "turn"
+    leave_one_out: bool = False
+    baseline: Baseline | None = None
+    extra: tuple[Term, ...] = ()
+    team_weight: float = 1.0
+    discount: float = 1.0
+    penalty_scale: float = 1.0
+    fold_penalties: bool = False
+    eps: float = 1e-6
+    ddof: int = 1
+    sampling: Literal["episodes", "tree"] = "episodes"
+    loss: LossConfig = field(default_factory=LossConfig)
+
+    def __post_init__(self) -> None:
+        check_choice("sampling", self.sampling, SAMPLING)
+        _ = self.terms  # checks the names
+        if not self.eps >= 0:
+            raise ValueError(f"eps is {self.eps}; it must not be negative")
+        if self.ddof not in (0, 1):
+            raise ValueError(f"ddof is {self.ddof}; it is 0 (divide by n) or 1 (divide by n-1)")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"discount is {self.discount}; it is between 0 and 1")
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All terms of the advantage, the main one first."""
+        return (Term(self.score, self.mean_by, self.std_by, self.weight, self.leave_one_out), *self.extra)

@@ -1,0 +1,77 @@
+"""The published algorithms, by name. Each is one value of :class:`~trainers.algorithms.algorithm.Algorithm`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.choices import check_choice
+from trainers.algorithms.loss_config import LossConfig
+
+_GRPO = "GRPO: DeepSeekMath, arXiv 2402.03300, eq. 3"
+_DR_MAS = "Dr. MAS, arXiv 2602.08847"
+
+# The loss of the Dr. MAS release: token mean, clip 0.2, dual clip 3, no KL, no entropy
+# (github.com/langfengQ/DrMAS, examples/drmas_trainer/run_math.sh over verl/trainer/config/ppo_trainer.yaml).
+_DR_MAS_LOSS = LossConfig(aggregation="token-mean", dual_clip=3.0)
+
+
+def _dr_mas(name: str, mean_by: tuple[str, ...], std_by: tuple[str, ...]) -> Algorithm:
+    return Algorithm(
+        name=name,
+        paper=_DR_MAS,
+        score="team_and_turn",
+        mean_by=mean_by,
+        std_by=std_by,
+        weight="turn",
+        loss=_DR_MAS_LOSS,
+    )
+
+
+_ALL = (
+    Algorithm(
+        name="grpo",
+        paper=_GRPO,
+        score="episode_return",
+        weight="episode",
+        loss=LossConfig(aggregation="seq-mean-token-mean"),
+    ),
+    Algorithm(
+        name="dr_grpo",
+        paper="Dr. GRPO: Understanding R1-Zero-Like Training, arXiv 2503.20783",
+        score="episode_return",
+        std_by=None,
+        weight="episode",
+        loss=LossConfig(aggregation="seq-mean-token-sum-norm"),
+    ),
+    Algorithm(
+        name="rloo",
+        paper="RLOO: Back to Basics, arXiv 2402.14740",
+        score="episode_return",
+        std_by=None,
+        weight="episode",
+        leave_one_out=True,
+        loss=LossConfig(aggregation="seq-mean-token-sum"),
+    ),
+    _dr_mas("dr_mas", ("task", "agent"), ("task", "agent")),
+    _dr_mas("dr_mas_task_mean_task_std", ("task",), ("task",)),
+    _dr_mas("dr_mas_agent_mean_task_std", ("task", "agent"), ("task",)),
+    _dr_mas("dr_mas_task_mean_agent_std", ("task",), ("task", "agent")),
+    replace(
+        _dr_mas("step_grpo", ("task",), ("task",)),
+        paper="Control: Dr. MAS without agent identity (its task/task cell), GRPO with every turn counting",
+    ),
+)
+
+presets: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
+"""Every preset by name. ``dr_mas`` is the cell with the agent's own mean and deviation; the three others are its
+ablation, with *true* task-wide statistics (over the turns of all agents) where the name says ``task``."""
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """Return a preset.
+
+    Raises:
+        ValueError: If there is none of that name, with the nearest one.
+    """
+    return presets[check_choice("algorithm", name, presets)]

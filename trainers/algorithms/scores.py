@@ -1,0 +1,235 @@
+"""What a turn is worth (scores) and what it is compared with (keys), each by name.
+
+Rewards come in named parts (:mod:`llm_envs.rewards`): ``team`` is the outcome, penalties are paid for unusable text,
+all others are local to the agent that earned them. Scores leave the penalties out unless ``fold_penalties`` is set.
+
+**The team return of an episode** counts the outcome once, though every agent receives it. Where the agents of an
+environment receive *different* outcomes (a zero-sum game), there is no team: each agent then has its own return, and
+its episode return holds only its own parts. An environment is treated this way as soon as one episode of the batch
+shows different outcomes, so that a draw (all zero) is not mistaken for a shared one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llm_envs import rewards
+
+if TYPE_CHECKING:
+    from trainers.algorithms.algorithm import Algorithm
+    from trainers.rollout.records import Episode, Turn
+
+FloatArray = NDArray[np.float64]
+
+_NUMBER = re.compile(r"_[0-9]+$")
+
+
+class ScoreError(ValueError):
+    """A reward is missing or not a number, or a turn appears twice. The message names the turn."""
+
+
+KEYS: dict[str, Callable[[Turn, Episode], Hashable]] = {
+    "env": lambda turn, episode: episode.env,
+    "task": lambda turn, episode: episode.task,
+    "episode": lambda turn, episode: episode.id,
+    "agent": lambda turn, episode: turn.agent,
+    "role": lambda turn, episode: _NUMBER.sub("", turn.agent),
+    "policy": lambda turn, episode: turn.policy,
+    "turn": lambda turn, episode: turn.agent_turn,
+    "observation": lambda turn, episode: turn.observation,
+}
+"""What turns can be grouped by. ``turn`` is the position among the agent's own turns, ``role`` the agent's name without
+its number, ``observation`` the exact prompt text (GiGPO's anchor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBatch:
+    """The turns of a batch of episodes in one row, each beside its episode.
+
+    Attributes:
+        turns: N turns, episode by episode in the order given.
+        episodes: The episode of each turn (N, with repeats).
+        active: Whether each turn counts. Masked turns and those of failed episodes do not.
+        own_outcome: Ids of the environments whose agents receive different outcomes.
+    """
+
+    turns: tuple[Turn, ...]
+    episodes: tuple[Episode, ...]
+    active: NDArray[np.bool_]
+    own_outcome: frozenset[str]
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode]) -> TurnBatch:
+        """Line the turns up and check them.
+
+        Raises:
+            ScoreError: If a turn appears twice, or a reward of a turn that counts is missing or not finite.
+        """
+        turns: list[Turn] = []
+        owners: list[Episode] = []
+        seen: set[Hashable] = set()
+        for episode in episodes:
+            for turn in episode.turns:
+                identity = (episode.id, turn.index, turn.info.get("candidate"))
+                if identity in seen:
+                    raise ScoreError(
+                        f"{_name(turn, episode)} appears twice. A duplicate shifts the statistics of its group: pass "
+                        "every turn once"
+                    )
+                seen.add(identity)
+                turns.append(turn)
+                owners.append(episode)
+        active = np.array([not t.masked and e.error is None for t, e in zip(turns, owners, strict=True)], dtype=bool)
+        checked: set[str] = set()
+        for turn, episode, counts in zip(turns, owners, active, strict=True):
+            if not counts:
+                continue
+            _check_parts(turn.reward_parts, f"{_name(turn, episode)}")
+            if turn.agent not in episode.reward_parts:
+                raise ScoreError(f"Episode {episode.id!r} has no reward for {turn.agent!r}, who acted in it")
+            if episode.id not in checked:
+                checked.add(episode.id)
+                for agent, parts in episode.reward_parts.items():
+                    _check_parts(parts, f"Agent {agent!r} of episode {episode.id!r}")
+        own = frozenset(e.env for e in episodes if e.error is None and _outcomes_differ(e))
+        return cls(tuple(turns), tuple(owners), active, own)
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def keys(self, names: Sequence[str]) -> list[Hashable]:
+        """Return the group label of every turn: the tuple of its values of the named keys."""
+        readers = [KEYS[name] for name in names]
+        return [
+            tuple(read(turn, episode) for read in readers)
+            for turn, episode in zip(self.turns, self.episodes, strict=True)
+        ]
+
+    def units(self) -> list[Hashable]:
+        """Return for every turn the episode it counts for: one per agent where each agent has its own outcome."""
+        return [
+            (episode.id, turn.agent if episode.env in self.own_outcome else None)
+            for turn, episode in zip(self.turns, self.episodes, strict=True)
+        ]
+
+    def name(self, index: int) -> str:
+        """Return a turn's name for messages."""
+        return _name(self.turns[index], self.episodes[index])
+
+
+ScoreFunction = Callable[[TurnBatch, "Algorithm"], FloatArray]
+
+
+def episode_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
+    """α·team return + the local parts of all agents: every turn of an episode has the same score. Shape [N]."""
+    scores = np.zeros(len(batch))
+    cache: dict[Hashable, float] = {}
+    for i, unit in enumerate(batch.units()):
+        if not batch.active[i]:
+            continue
+        if unit not in cache:
+            turn, episode = batch.turns[i], batch.episodes[i]
+            who = [turn.agent] if episode.env in batch.own_outcome else sorted(episode.reward_parts)
+            own = sum(_own(episode.reward_parts[agent], algorithm) for agent in who)
+            cache[unit] = algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent]) + own
+        scores[i] = cache[unit]
+    return scores
+
+
+def team_and_turn(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
+    """α·team return of the episode + the local parts of this turn alone. Shape [N]."""
+    return np.array(
+        [
+            algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent]) + _own(turn.reward_parts, algorithm)
+            if counts
+            else 0.0
+            for turn, episode, counts in zip(batch.turns, batch.episodes, batch.active, strict=True)
+        ],
+        dtype=np.float64,
+    )
+
+
+def turn_reward(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
+    """α·team part of this turn + its local parts: what this very action earned. Shape [N]."""
+    return np.array(
+        [
+            _turn_reward(turn, algorithm) if counts else 0.0
+            for turn, counts in zip(batch.turns, batch.active, strict=True)
+        ],
+        dtype=np.float64,
+    )
+
+
+def reward_to_go(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
+    """The turn reward plus γ times the reward-to-go of the agent's next turn in the episode. Shape [N].
+
+    A masked turn passes what comes after it on; it earned what it earned.
+    """
+    scores = np.zeros(len(batch))
+    following: dict[tuple[str, str], float] = {}
+    order = sorted(range(len(batch)), key=lambda i: (batch.episodes[i].id, batch.turns[i].index), reverse=True)
+    for i in order:
+        turn, episode = batch.turns[i], batch.episodes[i]
+        if episode.error is not None:
+            continue
+        key = (episode.id, turn.agent)
+        following[key] = _turn_reward(turn, algorithm) + algorithm.discount * following.get(key, 0.0)
+        if batch.active[i]:
+            scores[i] = following[key]
+    return scores
+
+
+SCORES: dict[str, ScoreFunction] = {
+    "episode_return": episode_return,
+    "team_and_turn": team_and_turn,
+    "turn_reward": turn_reward,
+    "reward_to_go": reward_to_go,
+}
+"""Score functions by name; :func:`register_score` adds one."""
+
+
+def register_score(name: str, function: ScoreFunction) -> None:
+    """Make a score function available to :class:`~trainers.algorithms.algorithm.Algorithm` by name.
+
+    It takes the batch and the algorithm and returns one float64 a turn, shape [N]; entries of inactive turns are not
+    read.
+
+    Raises:
+        ValueError: If the name is taken by another function.
+    """
+    if SCORES.get(name, function) is not function:
+        raise ValueError(f"There is already a score {name!r}; choose another name")
+    SCORES[name] = function
+
+
+def _turn_reward(turn: Turn, algorithm: Algorithm) -> float:
+    return algorithm.team_weight * rewards.team(turn.reward_parts) + _own(turn.reward_parts, algorithm)
+
+
+def _own(parts: Mapping[str, float], algorithm: Algorithm) -> float:
+    return rewards.local(parts) + (rewards.penalty(parts) if algorithm.fold_penalties else 0.0)
+
+
+def _outcomes_differ(episode: Episode) -> bool:
+    outcomes = [rewards.team(parts) for parts in episode.reward_parts.values()]
+    return bool(outcomes) and not all(math.isclose(o, outcomes[0], rel_tol=1e-9, abs_tol=1e-12) for o in outcomes)
+
+
+def _check_parts(parts: Mapping[str, float], owner: str) -> None:
+    for name, value in parts.items():
+        if value is None or not math.isfinite(value):
+            raise ScoreError(
+                f"{owner}: reward part {name!r} is {value}. A missing reward is not 0: mask the turn or drop the "
+                "episode"
+            )
+
+
+def _name(turn: Turn, episode: Episode) -> str:
+    return f"Turn {turn.index} ({turn.agent}) of episode {episode.id!r}"
