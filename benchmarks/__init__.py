@@ -1,0 +1,1 @@
+"""Measure any policy on any environment: the runner, its results folder, metrics and reports."""
