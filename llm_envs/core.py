@@ -312,6 +312,8 @@ class TextEnv(AECEnv[str, str, str | None]):
 
     def _give_turn(self, following: str | tuple[str, ...]) -> None:
         self._round = (following,) if isinstance(following, str) else tuple(following)
+        if not self._round or not set(self._round) <= self._action_spaces.keys():
+            raise TypeError(f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}.")
         self._retries = 0
         self._round_rewards = {}
         self.agent_selection = self._round[0]

@@ -1,0 +1,330 @@
+"""Every point of the contract has an environment that breaks it, and the check that notices."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import llm_envs
+from llm_envs.core import Outcome, TextEnv
+from llm_envs.parsing import InvalidAction, tag
+from llm_envs.tasks import ListTaskSet, Task
+from llm_envs.testing import ContractError, check_env
+
+TASKS = ListTaskSet([Task(f"t/{i}", f"What is {i}+{i}?", str(2 * i)) for i in range(5)], name="t")
+
+
+class Pair(TextEnv):
+    """A guesser says a number, a judge says yes or no; two rounds. Keeps the contract."""
+
+    metadata = {"name": "pair_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
+    names = ("guesser_0", "judge_0")
+
+    def __init__(self, tasks=TASKS, **kwargs):
+        examples = {self.names[0]: ("<say>2</say>", "2"), self.names[1]: ("<ok>yes</ok>", "<ok>no</ok>")}
+        super().__init__(self.names, tasks, examples=examples, max_retries=1, **kwargs)
+
+    def _start(self):
+        self.said = []
+        self.guess = None
+        self.turns = 0
+        return self.names[0]
+
+    def _context(self, agent):
+        return "\n".join([self.task.question, *self.said])
+
+    def _instructions(self, agent):
+        return "Say <say>number</say>." if agent == self.names[0] else "Say <ok>yes</ok> or <ok>no</ok>."
+
+    def _play(self, agent, action):
+        if agent == self.names[0]:
+            self.guess = tag(action, "say")
+            self.said.append(f"guess: {self.guess}")
+            return Outcome(next=self.names[1])
+        return self._after(tag(action, "ok", ("yes", "no")) == "yes")
+
+    def _forfeit(self, agent):
+        if agent == self.names[0]:
+            self.guess = None
+            return Outcome(next=self.names[1])
+        return self._after(approved=False)
+
+    def _after(self, approved):
+        self.turns += 1
+        solved = self.guess == self.task.answer
+        if approved or self.turns == 2:
+            rewards = {a: {"team": float(solved)} for a in self.names}
+            return Outcome(rewards=rewards, terminated=approved, truncated=not approved, success=solved)
+        return Outcome(next=self.names[0])
+
+    def _oracle(self, agent):
+        if agent == self.names[0]:
+            return f"<say>{self.task.answer}</say>"
+        return f"<ok>{'yes' if self.guess == self.task.answer else 'no'}</ok>"
+
+
+class Twins(TextEnv):
+    """Two agents say a number at once; both must be right. Keeps the contract."""
+
+    metadata = {"name": "twins_v0", "render_modes": ["human", "ansi"], "is_parallelizable": True}
+    names = ("twin_0", "twin_1")
+
+    def __init__(self, **kwargs):
+        super().__init__(self.names, TASKS, examples=dict.fromkeys(self.names, ("<say>2</say>", "2")), **kwargs)
+
+    def _start(self):
+        self.said = []
+        self.now = {}
+        return self.names
+
+    def _context(self, agent):
+        return "\n".join([self.task.question, *self.said])
+
+    def _instructions(self, agent):
+        return "Say <say>number</say>."
+
+    def _play(self, agent, action):
+        self.now[agent] = tag(action, "say")
+
+    def _forfeit(self, agent):
+        return None
+
+    def _end_round(self):
+        now, self.now = self.now, {}
+        self.said.append(str(sorted(now.items())))
+        solved = list(now.values()) == [self.task.answer] * 2
+        if solved or len(self.said) == 2:
+            rewards = {a: {"team": float(solved)} for a in self.names}
+            return Outcome(rewards=rewards, terminated=solved, truncated=not solved, success=solved)
+        return Outcome(next=self.names)
+
+    def _oracle(self, agent):
+        return f"<say>{self.task.answer}</say>"
+
+
+def test_a_sound_environment_passes():
+    check_env(Pair)
+    check_env(Twins)
+
+
+@pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
+def test_registered_environments_pass(env_id):
+    check_env(env_id, episodes=3)
+
+
+# ---- one broken environment a point ---------------------------------------------------------------------------------
+
+
+class CapitalName(Pair):
+    metadata = {**Pair.metadata, "name": "Pair"}
+
+
+class ConsumesObservation(Pair):
+    def _context(self, agent):
+        seen, self.said = self.said, []
+        return "\n".join([self.task.question, *seen])
+
+
+class RewritesHistory(Pair):
+    def _context(self, agent):
+        return "\n".join([self.task.question, *reversed(self.said)])
+
+    def _after(self, approved):
+        self.said.append(f"judged {approved}")
+        return super()._after(approved)
+
+
+class OpenRound(Twins):
+    def _instructions(self, agent):
+        return f"The other one said {self.now}."
+
+
+class RaisesOnBadText(Pair):
+    def _play(self, agent, action):
+        return super()._play(agent, action) if "<" in action else Outcome(next=self.names[int(action)])
+
+
+class NeverEnds(Pair):
+    def _forfeit(self, agent):
+        return Outcome(next=agent)
+
+
+class MissingVerdictApproves(Pair):
+    """Fails open: silence passes for a solved task."""
+
+    def _forfeit(self, agent):
+        return Outcome(terminated=True, success=True) if agent == self.names[1] else super()._forfeit(agent)
+
+
+class HiddenReward(Pair):
+    def _after(self, approved):
+        outcome = super()._after(approved)
+        self._cumulative_rewards[self.names[0]] += 0.5
+        return outcome
+
+
+class LatencyInInfos(Pair):
+    clock = 0
+
+    def _after(self, approved):
+        outcome = super()._after(approved)
+        LatencyInInfos.clock += 1
+        return Outcome(outcome.next, outcome.rewards, outcome.terminated, outcome.truncated, outcome.success,
+                       {self.names[0]: {"latency": LatencyInInfos.clock}})  # fmt: skip
+
+
+class NoPenaltyPart(Pair):
+    def _pay(self, paid):
+        super()._pay({a: {k: v for k, v in parts.items() if k != "invalid"} for a, parts in paid.items()})
+
+
+class BothFlags(Pair):
+    def _after(self, approved):
+        outcome = super()._after(approved)
+        return Outcome(outcome.next, outcome.rewards, outcome.next is None, outcome.next is None, outcome.success)
+
+
+class QuietSuccess(Pair):
+    def _apply(self, outcome):
+        super()._apply(outcome)
+        for agent in self.agents:
+            self.infos[agent]["success"] = False
+
+
+class LeaksIntoNextEpisode(Pair):
+    def _start(self):
+        old = getattr(self, "said", [])
+        start = super()._start()
+        self.said = old
+        return start
+
+
+class IgnoresTaskIndex(Pair):
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+
+
+class GlobalRandomness(Pair):
+    def _start(self):
+        start = super()._start()
+        self.said = [f"lucky number {np.random.randint(10**9)}"]  # noqa: NPY002
+        return start
+
+
+class SharedFork(Pair):
+    def fork(self):
+        return copy.copy(self)
+
+
+class OracleIsWrong(Pair):
+    def _oracle(self, agent):
+        return "<say>-1</say>" if agent == self.names[0] else super()._oracle(agent)
+
+
+class EchoPays(Pair):
+    """Routing by a substring: the prompt's own example is taken for an answer."""
+
+    def _play(self, agent, action):
+        if agent == self.names[1] and "yes" in action and "no" in action:
+            return Outcome(terminated=True, success=True, rewards={a: {"team": 1.0} for a in self.names})
+        return super()._play(agent, action)
+
+
+class SameSplits(Pair):
+    def __init__(self, split="train", **kwargs):
+        super().__init__(tasks=ListTaskSet(list(TASKS), name="t", split=split), **kwargs)
+
+
+class SkipsDeadSteps(Pair):
+    """Ends the episode without letting the others take their dead step, so their last reward never reaches them."""
+
+    def step(self, action):
+        super().step(action)
+        if self.agents and not self.round_agents:
+            self.agents = self.agents[:1]
+            self.agent_selection = self.agents[0]
+
+
+class LateReward(Pair):
+    """The final reward of the agent that does not act is wiped before its dead step."""
+
+    def _apply(self, outcome):
+        super()._apply(outcome)
+        if not self.round_agents:
+            self._cumulative_rewards[self.names[0]] = 0.0
+            self.infos[self.names[0]]["reward_parts"] = {}
+
+
+@pytest.mark.parametrize(
+    ("broken", "point"),
+    [
+        (CapitalName, 1),
+        (ConsumesObservation, 2),
+        (RewritesHistory, 2),
+        (OpenRound, 2),
+        (RaisesOnBadText, 3),
+        (NeverEnds, 3),
+        (MissingVerdictApproves, 3),
+        (HiddenReward, 4),
+        (LatencyInInfos, 4),
+        (NoPenaltyPart, 4),
+        (BothFlags, 5),
+        (QuietSuccess, 5),
+        (LeaksIntoNextEpisode, 6),
+        (IgnoresTaskIndex, 6),
+        (GlobalRandomness, 6),
+        (SharedFork, 7),
+        (OracleIsWrong, 8),
+        (EchoPays, 8),
+        (SameSplits, 9),
+        (SkipsDeadSteps, 10),
+        (LateReward, 10),
+    ],
+)
+def test_a_broken_point_is_noticed(broken, point):
+    with pytest.raises(ContractError) as caught:
+        check_env(broken)
+    assert caught.value.point == point, str(caught.value)
+
+
+def test_a_turn_for_nobody_is_refused():
+    class Lost(Pair):
+        def _start(self):
+            super()._start()
+            return "nobody_0"
+
+    with pytest.raises(TypeError, match=r"Lost gives the turn to 'nobody_0'"):
+        Lost().reset(seed=0)
+
+
+def test_malformed_agent_name_is_refused():
+    class Bad(Pair):
+        names = ("Guesser", "judge_0")
+
+    with pytest.raises(llm_envs.registration.error.Error, match=r"Malformed agent name: 'Guesser'.*solver_0"):
+        Bad()
+
+
+def test_reason_reaches_the_agent_and_retries_are_bounded():
+    env = Pair()
+    env.reset(seed=0)
+    env.step("nothing useful")
+    assert env.agent_selection == "guesser_0"  # one retry
+    assert env.rewards["guesser_0"] == -0.1
+    assert env.infos["guesser_0"]["reward_parts"] == {"invalid": -0.1}
+    assert env.infos["guesser_0"]["invalid_action"] == "No <say> tag was found. Write <say>…</say>."
+    assert "No <say> tag was found" in env.observe("guesser_0")
+    assert "No <say> tag was found" not in env.observe("judge_0")
+    env.step("still nothing")
+    assert env.agent_selection == "judge_0"  # forfeited
+    env.step("<ok>no</ok>")
+    assert "No <say> tag was found" in env.observe("guesser_0")  # until it acts again
+    env.step("<say>1</say>")
+    assert "invalid_action" not in env.infos["guesser_0"]
+    assert "could not be used" not in env.observe("guesser_0")
+
+
+def test_invalid_action_is_a_gymnasium_error():
+    assert issubclass(InvalidAction, llm_envs.registration.error.InvalidAction)
