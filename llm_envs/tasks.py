@@ -34,6 +34,7 @@ __all__ = [
     "Task",
     "TaskError",
     "TaskSet",
+    "enumerate_tasks",
     "load_tasks",
     "split_of",
     "stable_hash",
@@ -288,7 +289,7 @@ class ProceduralTaskSet(TaskSet):
         options: Mapping[str, Any] | None = None,
         size: int | None = None,
         seed: int = 0,
-        version: int = 1,
+        version: int | str = 1,
     ) -> None:
         self.name = name
         self.split = check_split(name, split or "train")
@@ -345,7 +346,7 @@ class ProceduralTaskSet(TaskSet):
 
 
 def _procedural(
-    name: str, split: str, draw: Callable[..., Draft], options: dict[str, Any], size: int, seed: int, version: int
+    name: str, split: str, draw: Callable[..., Draft], options: dict[str, Any], size: int, seed: int, version: int | str
 ) -> ProceduralTaskSet:
     return ProceduralTaskSet(name, split, draw, options=options, size=size, seed=seed, version=version)
 
@@ -387,6 +388,22 @@ def check_split(name: str, split: str, splits: Sequence[str] = SPLITS) -> str:
     if split not in splits:
         raise TaskError(f"task set {name!r} has no split {split!r}; it has: {', '.join(splits)}")
     return split
+
+
+def reject_options(name: str, given: Iterable[str], accepted: Iterable[str]) -> None:
+    """Checks that no option is given that the set does not have.
+
+    Raises:
+        TaskError: If one is. The message has the options that there are.
+    """
+    accepted = sorted(accepted)
+    for option in given:
+        if option not in accepted:
+            close = get_close_matches(option, accepted, n=1, cutoff=0.5)
+            hint = f" Did you mean: {close[0]!r}?" if close else ""
+            raise TaskError(
+                f"task set {name!r} has no option {option!r}.{hint} It has: {', '.join(accepted) or 'none'}"
+            )
 
 
 def _whole(name: str, what: str, value: int, least: int) -> int:
@@ -438,7 +455,9 @@ def load_tasks(
         return given
     if given.split == "all" and isinstance(given, ListTaskSet):
         return given.only(split)
-    raise TaskError(f"task set {given.name!r} is the {given.split!r} split, not {split!r}; leave split out or load the other")
+    raise TaskError(
+        f"task set {given.name!r} is the {given.split!r} split, not {split!r}; leave split out or load the other"
+    )
 
 
 def _load_named(
