@@ -19,7 +19,8 @@ BOOTSTRAP_SEED = 0
 def pass_at_k(n: int, c: int, k: int) -> float:
     r"""Return the unbiased estimate of the probability that at least one of ``k`` samples solves a task.
 
-    .. math:: \text{pass@}k = 1 - \binom{n-c}{k} \Big/ \binom{n}{k} = 1 - \prod_{i=n-c+1}^{n} \Bigl(1 - \frac{k}{i}\Bigr)
+    .. math::
+        \text{pass@}k = 1 - \binom{n-c}{k} \Big/ \binom{n}{k} = 1 - \prod_{i=n-c+1}^{n} \Bigl(1 - \frac{k}{i}\Bigr)
 
     (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", arXiv 2107.03374, equation 1; the product is
     their numerically stable form, figure 3.) Averaged over tasks it is the benchmark's pass@k.
@@ -100,8 +101,8 @@ def bootstrap_interval(
     Tasks are resampled with replacement, each with all of its samples: samples of one task are not independent, so
     resampling them one by one would claim more certainty than there is (Efron & Tibshirani 1993, chapter 13).
 
-    Where all tasks have the same value no resample can differ and the interval would have no width. For values in [0, 1]
-    the Wilson interval over the number of tasks stands in if they are all 0 or all 1.
+    Where all tasks have the same value no resample can differ and the interval would have no width. If they are all 0
+    or all 1, the Wilson interval over the number of tasks stands in.
 
     Args:
         per_task: One value a task, shape (tasks,).

@@ -90,11 +90,14 @@ def test_wilson_holds_the_proportion(case: tuple[int, int]) -> None:
     assert wilson_interval(n - successes, n) == pytest.approx((1 - high, 1 - low))
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_wilson_coverage(p: float) -> None:
-    draws = np.random.default_rng(0).binomial(100, p, size=2000)
-    covered = np.mean([low <= p <= high for low, high in (wilson_interval(int(x), 100) for x in draws)])
-    assert 0.93 <= covered <= 0.98
+def test_wilson_coverage() -> None:
+    generator = np.random.default_rng(0)
+    truths = generator.uniform(
+        0.02, 0.98, size=2000
+    )  # at one fixed p it swings around 95 %, as counts are whole numbers
+    intervals = [wilson_interval(int(generator.binomial(100, p)), 100) for p in truths]
+    covered = np.mean([low <= p <= high for p, (low, high) in zip(truths, intervals, strict=True)])
+    assert 0.935 <= covered <= 0.965
 
 
 def test_bootstrap_by_task_coverage_where_samples_depend_on_their_task() -> None:
