@@ -122,7 +122,7 @@ class GradientSpikes:
         The ratio is 1 for an agent without a history, and for one whose norms have all been 0.
 
         Raises:
-            GradientSpikeError: If a ratio is above the bound. The norms are not remembered then.
+            GradientSpike: If a ratio is above the bound. The norms are not remembered then.
         """
         ratios = {}
         for agent, norm in norms.items():
@@ -130,7 +130,7 @@ class GradientSpikes:
             usual = median(past) if past else 0.0
             ratios[agent] = norm / usual if usual > 0 else 1.0
             if self.bound is not None and ratios[agent] > self.bound:
-                raise GradientSpikeError(agent, norm, usual, self.bound)
+                raise GradientSpike(agent, norm, usual, self.bound)
         for agent, norm in norms.items():
             self._norms.setdefault(agent, deque(maxlen=self.window)).append(norm)
         return ratios
@@ -144,7 +144,7 @@ class GradientSpikes:
         self._norms = {agent: deque(norms, maxlen=self.window) for agent, norms in state["norms"].items()}
 
 
-class GradientSpikeError(RuntimeError):
+class GradientSpike(RuntimeError):
     """An agent's gradient norm stands too far above its usual one."""
 
     def __init__(self, agent: str, norm: float, usual: float, bound: float) -> None:

@@ -185,7 +185,8 @@ def policy_loss(
         entropy: Entropy of the policy at each token, shape [M]; needed with gradient if ``entropy_coef`` > 0.
 
     Returns:
-        A scalar Σ weight·loss, and the metrics of these tokens: ``loss`` (unweighted token mean), ``ratio``,
+        A scalar Σ weight·loss, and the metrics of these tokens: ``token_loss`` (unweighted mean over
+        tokens), ``ratio``,
         ``clip_low`` and ``clip_high`` (share of tokens where the clip acts), ``dual_clip``, ``approx_kl``
         (k3 of old ‖ new), and where known ``entropy``, ``sampler_diff`` (|log π_learner − log π_sampler| before the
         update), ``importance``, ``importance_capped``, ``ref_kl``.
@@ -246,7 +247,7 @@ def policy_loss(
     if sampler_logprobs is not None:
         means["sampler_diff"] = (old - sampler_logprobs).abs()
     token_log_ratio = detached - reference
-    means |= {"loss": token_loss, "approx_kl": torch.expm1(token_log_ratio) - token_log_ratio}
+    means |= {"token_loss": token_loss, "approx_kl": torch.expm1(token_log_ratio) - token_log_ratio}
     if config.uses_ratio:
         means["ratio"] = ratio
     return (weights * token_loss).sum(), _metrics(means, flags)
@@ -265,7 +266,7 @@ def _importance(log_weight: Tensor, segments: Tensor, size: int, config: LossCon
 
 
 def _metrics(means: dict[str, Tensor], flags: dict[str, Tensor]) -> LossMetrics:
-    metrics = LossMetrics(tokens=means["loss"].numel())
+    metrics = LossMetrics(tokens=means["token_loss"].numel())
     if metrics.tokens == 0:
         return metrics
     for name, value in (means | flags).items():

@@ -1,0 +1,175 @@
+"""From turns to samples to micro-batches.
+
+A sample is one turn of one agent: prompt ids, completion ids, and an advantage. Micro-batches are packed by a budget
+of padded tokens; nothing is ever duplicated or dropped to fill one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from trainers.algorithms.scores import FloatArray
+    from trainers.rollout.records import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One turn to train on.
+
+    Attributes:
+        prompt_ids: Token ids of the prompt, at least one.
+        completion_ids: Token ids that were sampled, at least one, without padding.
+        sampler_logprobs: Log-prob of each completion id when it was sampled, or None.
+        advantage: One number for the turn, or one for each completion token.
+        agent: Whose turn it is.
+        weight: Factor of the turn in the loss.
+    """
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    sampler_logprobs: Sequence[float] | None
+    advantage: float | Sequence[float]
+    agent: str
+    weight: float = 1.0
+
+    def check(self, name: str) -> None:
+        """Raise ValueError, with ``name`` in the message, if the sample cannot be trained on."""
+        length = len(self.completion_ids)
+        if not length:
+            raise ValueError(f"{name} (agent {self.agent!r}) has no completion token; mask the turn instead")
+        if not len(self.prompt_ids):
+            raise ValueError(f"{name} (agent {self.agent!r}) has no prompt token; the first completion token needs one")
+        if self.sampler_logprobs is not None and len(self.sampler_logprobs) != length:
+            raise ValueError(f"{name} has {len(self.sampler_logprobs)} log-probs for {length} completion tokens")
+        if not all(map(math.isfinite, self.sampler_logprobs or ())):
+            raise ValueError(f"{name} (agent {self.agent!r}) has a sampler log-prob that is not finite")
+        values = self.token_advantages()
+        if len(values) != length:
+            raise ValueError(f"{name} has {len(values)} advantages for {length} completion tokens")
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"{name} (agent {self.agent!r}) has an advantage that is not finite: {self.advantage}")
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise ValueError(f"{name} (agent {self.agent!r}) has weight {self.weight}; it must be finite and >= 0")
+
+    def token_advantages(self) -> list[float]:
+        """Return the advantage of every completion token."""
+        if isinstance(self.advantage, (int, float)):
+            return [float(self.advantage)] * len(self.completion_ids)
+        return [float(value) for value in self.advantage]
+
+
+def samples_by_policy(turns: Sequence[Turn], advantages: FloatArray) -> dict[str, list[Sample]]:
+    """Sort the turns that can be trained on by policy.
+
+    Args:
+        turns: N turns.
+        advantages: Their advantages, shape [N].
+
+    Returns:
+        Samples of each policy in the order of the turns. Masked turns are left out.
+
+    Raises:
+        ValueError: If lengths differ, or a turn that is not masked has no token ids (its policy is a remote API or a
+            script, which cannot be trained).
+    """
+    if len(turns) != len(advantages):
+        raise ValueError(f"{len(advantages)} advantages for {len(turns)} turns")
+    samples: dict[str, list[Sample]] = {}
+    for turn, advantage in zip(turns, advantages, strict=True):
+        if turn.masked:
+            continue
+        if turn.prompt_ids is None or turn.completion_ids is None:
+            raise ValueError(
+                f"Turn {turn.index} ({turn.agent}) of episode {turn.episode!r} has no token ids: policy "
+                f"{turn.policy!r} cannot be trained. Give its turns to no learner (a frozen policy)"
+            )
+        samples.setdefault(turn.policy, []).append(
+            Sample(turn.prompt_ids, turn.completion_ids, turn.logprobs, float(advantage), turn.agent)
+        )
+    return samples
+
+
+def plan_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Split items into micro-batches of at most ``max_tokens`` padded tokens (items × longest item).
+
+    Longest first, so that items of like length share a batch and the first batch shows whether memory suffices.
+
+    Args:
+        lengths: Tokens of each item.
+        max_tokens: The budget. An item above it is alone in its batch.
+
+    Returns:
+        Indices of the items of each batch; every item exactly once.
+
+    Example:
+        >>> plan_micro_batches([2, 9, 3, 3], 6)
+        [[1], [2, 3], [0]]
+    """
+    batches: list[list[int]] = []
+    room = 0
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if not batches or len(batches[-1]) >= room:
+            batches.append([])
+            room = max(1, max_tokens // max(1, lengths[i]))
+        batches[-1].append(i)
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """B turns, right-padded to T tokens, with M completion tokens in all.
+
+    The last completion token is never an input, so a turn takes P + C − 1 positions.
+
+    Attributes:
+        input_ids: Shape [B, T]; padding is id 0 and is never attended to.
+        attention_mask: Shape [B, T]; 1 where there is a token.
+        rows: Row of each completion token's *predecessor*, whose hidden state predicts it. Shape [M], turn by turn.
+        columns: Its column.
+        targets: The completion ids, shape [M].
+        segments: Index of the turn in this batch, shape [M].
+        lengths: Completion tokens of each turn, shape [B].
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    rows: Tensor
+    columns: Tensor
+    targets: Tensor
+    segments: Tensor
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Sequence[Sequence[int]],
+        completions: Sequence[Sequence[int]],
+        device: torch.device | str = "cpu",
+    ) -> MicroBatch:
+        """Pad turns into one batch on ``device``."""
+        inputs = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+        width = max(map(len, inputs))
+        lengths = tuple(map(len, completions))
+        rows = [row for row, length in enumerate(lengths) for _ in range(length)]
+        columns = [
+            column
+            for prompt, length in zip(prompts, lengths, strict=True)
+            for column in range(len(prompt) - 1, len(prompt) - 1 + length)
+        ]
+        row_tensor = torch.tensor(rows, device=device)
+        return cls(
+            input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids in inputs], device=device),
+            attention_mask=torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids in inputs], device=device),
+            rows=row_tensor,
+            columns=torch.tensor(columns, device=device),
+            targets=torch.tensor([token for completion in completions for token in completion], device=device),
+            segments=row_tensor,
+            lengths=lengths,
+        )

@@ -1,0 +1,443 @@
+"""One policy's torch side: exact gradients over micro-batches, their norm per agent, AdamW, a state that resumes.
+
+The loss of an optimiser step is one weighted sum over all completion tokens of its minibatch
+(:mod:`trainers.algorithms.losses`), so micro-batches only bound memory: their size changes the result by rounding.
+Where one policy serves several agents, gradients are taken agent by agent and added, which yields each agent's own
+gradient norm and names the agent whose gradient is not finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.algorithms.losses import LossConfig, LossMetrics, policy_loss, turn_weights
+from trainers.batching import MicroBatch, Sample, plan_micro_batches
+from trainers.learner_config import LearnerConfig
+from trainers.logprobs import CompletionForward
+from trainers.lora import add_lora, merged_named_tensors
+
+__all__ = ["Learner", "LearnerConfig", "NonFiniteGradient", "Sample", "UpdateMetrics"]
+
+
+class NonFiniteGradient(RuntimeError):
+    """An agent's loss or gradient is NaN or infinite. It was not applied: the weights are those of the last step."""
+
+    def __init__(self, agent: str, step: int, loss: float, norm: float) -> None:
+        self.agent, self.step, self.loss, self.norm = agent, step, loss, norm
+        super().__init__(
+            f"Agent {agent!r} has loss {loss} and gradient norm {norm} at optimiser step {step}; the step was not "
+            "taken. Look at this agent's log-probs and advantages, or lower the learning rate"
+        )
+
+
+@dataclass(slots=True)
+class UpdateMetrics:
+    """What an update did.
+
+    Attributes:
+        steps: Optimiser steps taken.
+        samples: Turns trained on (once, however many epochs).
+        tokens: Completion tokens trained on (once).
+        loss: Mean loss of the steps.
+        lr: Learning rate of the last step.
+        grad_norm: Mean over the steps of the global gradient norm before clipping.
+        grad_norm_max: Its maximum.
+        agent_grad_norm: Mean over the steps of each agent's gradient norm before clipping (over steps in which the
+            agent takes part).
+        agent_grad_norm_max: Its maximum.
+        mean: Token means of the loss metrics over all agents (see ``policy_loss``).
+        agents: The same for each agent.
+    """
+
+    steps: int = 0
+    samples: int = 0
+    tokens: int = 0
+    loss: float = 0.0
+    lr: float = 0.0
+    grad_norm: float = 0.0
+    grad_norm_max: float = 0.0
+    agent_grad_norm: dict[str, float] = field(default_factory=dict)
+    agent_grad_norm_max: dict[str, float] = field(default_factory=dict)
+    mean: dict[str, float] = field(default_factory=dict)
+    agents: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return flat metrics; those of an agent are under ``agent/<name>/``."""
+        flat: dict[str, float] = {**self.mean}
+        for name in ("steps", "samples", "tokens", "loss", "lr", "grad_norm", "grad_norm_max"):
+            flat[name] = getattr(self, name)
+        for agent, metrics in self.agents.items():
+            flat |= {f"agent/{agent}/{name}": value for name, value in metrics.items()}
+            flat[f"agent/{agent}/grad_norm"] = self.agent_grad_norm[agent]
+            flat[f"agent/{agent}/grad_norm_max"] = self.agent_grad_norm_max[agent]
+        return flat
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    loss: float
+    norm: float
+    agent_norms: dict[str, float]
+
+
+class Learner:
+    """Trains one causal language model.
+
+    Args:
+        model: A transformers causal language model. It is cast to ``config.dtype`` and trained in place.
+        config: Optimiser, micro-batches, precision.
+        loss: The policy loss.
+        lora: A ``peft.LoraConfig``, or its arguments, to train adapters only; None trains all weights.
+        ref_model: Reference for the KL term. By default the adapter-less model with LoRA, else a frozen copy of
+            ``model`` as it is now. Only used, and only copied, if ``loss.kl_coef`` > 0.
+
+    Raises:
+        ValueError: If the LoRA configuration has a feature whose weights cannot be merged exactly (DoRA,
+            ``modules_to_save``), or the model has no trainable weight.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        config: LearnerConfig | None = None,
+        loss: LossConfig | None = None,
+        *,
+        lora: Any | Mapping[str, Any] | None = None,
+        ref_model: Any | None = None,
+    ) -> None:
+        self.config = config or LearnerConfig()
+        self.loss = loss or LossConfig()
+        model = model.to(getattr(torch, self.config.dtype))
+        self._ref: CompletionForward | None = None
+        self._lora = lora is not None
+        if self.loss.kl_coef > 0 and (ref_model is not None or not self._lora):
+            frozen = (copy.deepcopy(model) if ref_model is None else ref_model.to(model.dtype)).requires_grad_(False)
+            self._ref = self._forward_of(frozen.to(model.device).eval())
+        self.model = add_lora(model, lora, self.config.seed) if self._lora else model
+        self.model.eval()
+        if self.config.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._forward = self._forward_of(self.model)
+        self._trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        if not self._trainable:
+            raise ValueError("The model has no trainable weight: every parameter has requires_grad=False")
+        matrices = [p for p in self._trainable.values() if p.ndim >= 2]
+        vectors = [p for p in self._trainable.values() if p.ndim < 2]
+        groups = [
+            {"params": params, "weight_decay": decay}
+            for params, decay in ((matrices, self.config.weight_decay), (vectors, 0.0))
+            if params
+        ]
+        self._optimizer = torch.optim.AdamW(
+            groups, lr=self.config.lr, betas=self.config.betas, eps=self.config.adam_eps
+        )
+        self.steps = 0
+        """Optimiser steps taken since the start of the run."""
+        self.updates = 0
+        """Calls of :meth:`update` that took their steps."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(iter(self._trainable.values())).device
+
+    def logprobs(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return the log-prob of every completion token under the current weights, without gradient.
+
+        Args:
+            prompt_ids: N prompts.
+            completion_ids: N completions, each of at least one token.
+
+        Returns:
+            N tensors on the CPU, each as long as its completion.
+
+        Raises:
+            ValueError: If the numbers differ, or a prompt or completion is empty.
+        """
+        if len(prompt_ids) != len(completion_ids):
+            raise ValueError(f"{len(prompt_ids)} prompts for {len(completion_ids)} completions")
+        samples = [Sample(p, c, None, 0.0, "") for p, c in zip(prompt_ids, completion_ids, strict=True)]
+        for i, sample in enumerate(samples):
+            sample.check(f"Item {i}")
+        return self._logprobs(samples, self._forward)
+
+    def update(self, samples: Sequence[Sample], *, epochs: int = 1, minibatches: int = 1) -> UpdateMetrics:
+        """Train on a batch of turns.
+
+        Takes epochs × minibatches optimiser steps. With one minibatch the order of the samples has no influence; with
+        several, each epoch shuffles them with a generator of its own (seed, update, epoch).
+
+        Args:
+            samples: The turns, each once.
+            epochs: Passes over the batch.
+            minibatches: Parts of the batch, of almost equal numbers of turns; one optimiser step each.
+
+        Returns:
+            Metrics of all steps.
+
+        Raises:
+            ValueError: If there is no sample, fewer samples than minibatches, or a sample cannot be trained on.
+            NonFiniteGradient: If an agent's loss or gradient is not finite. Earlier steps of this update stand, the
+                failing one was not taken.
+        """
+        if not samples:
+            raise ValueError("There is no sample to train on. Skip the update of this policy")
+        if epochs < 1 or not 1 <= minibatches <= len(samples):
+            raise ValueError(f"epochs={epochs}, minibatches={minibatches} do not fit {len(samples)} samples")
+        for i, sample in enumerate(samples):
+            sample.check(f"Sample {i}")
+            if self.loss.needs_sampler_logprobs and sample.sampler_logprobs is None:
+                raise ValueError(
+                    f"Sample {i} (agent {sample.agent!r}) has no sampler log-probs, which importance="
+                    f"{self.loss.importance!r} needs. Set importance='off' and reference='learner'"
+                )
+        old = None
+        if epochs * minibatches > 1 and (self.loss.importance != "off" or self.loss.uses_ratio):
+            old = self._logprobs(samples, self._forward)
+        ref = self._reference_logprobs(samples) if self.loss.kl_coef > 0 else None
+        metrics: dict[str, LossMetrics] = {}
+        steps: list[_Step] = []
+        for epoch in range(epochs):
+            order = np.arange(len(samples))
+            if minibatches > 1:
+                order = np.random.default_rng([self.config.seed, self.updates, epoch]).permutation(len(samples))
+            for part in np.array_split(order, minibatches):
+                steps.append(self._step(samples, [int(i) for i in part], old, ref, metrics))
+        self.updates += 1
+        return self._summary(samples, steps, metrics)
+
+    def trainable_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights that are trained, by their names in ``self.model`` (peft's for LoRA), without copying."""
+        for name, parameter in self._trainable.items():
+            yield name, parameter.detach()
+
+    def full_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all weights under the names of the plain model, LoRA merged in: what a sampler loads.
+
+        A weight that is tied to another is yielded once, under its first name. The model itself is not changed.
+        """
+        if self._lora:
+            yield from merged_named_tensors(self.model)
+            return
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.detach()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model (with LoRA: the adapter) where ``from_pretrained`` finds it."""
+        self.model.save_pretrained(folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to go on bit for bit: trained weights, AdamW's moments, counters. Copies, on the CPU.
+
+        Learning rate and shuffling depend on the counters and the configuration only, so no generator is stored. The
+        object holds tensors, numbers, strings, lists and dicts; ``torch.load(..., weights_only=True)`` reads it.
+        """
+        return {
+            "weights": {name: p.detach().to("cpu", copy=True) for name, p in self._trainable.items()},
+            "optimizer": {
+                str(i): {key: value.detach().to("cpu", copy=True) for key, value in moments.items()}
+                for i, moments in self._optimizer.state_dict()["state"].items()
+            },
+            "steps": self.steps,
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned, into a learner that was built in the same way.
+
+        Hyper-parameters are those of this learner's configuration. The reference model is not part of the state: build
+        the learner from the same initial model.
+
+        Raises:
+            ValueError: If the trained weights differ in name or shape. Nothing is changed then.
+        """
+        weights: Mapping[str, Tensor] = state["weights"]
+        ours = {name: tuple(p.shape) for name, p in self._trainable.items()}
+        theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        if ours != theirs:
+            odd = sorted(set(ours.items()) ^ set(theirs.items()))
+            raise ValueError(f"The saved weights are not those of this learner; they differ in {odd[:4]}")
+        with torch.no_grad():
+            for name, parameter in self._trainable.items():
+                parameter.copy_(weights[name])
+        moments = {int(i): dict(values) for i, values in state["optimizer"].items()}
+        self._optimizer.load_state_dict(
+            {"state": moments, "param_groups": self._optimizer.state_dict()["param_groups"]}
+        )
+        self._optimizer.zero_grad(set_to_none=True)
+        self.steps = int(state["steps"])
+        self.updates = int(state["updates"])
+
+    def _forward_of(self, model: Any) -> CompletionForward:
+        return CompletionForward(model, temperature=self.config.temperature, chunk=self.config.logits_chunk)
+
+    def _plan(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[list[int]]:
+        lengths = [len(samples[i].prompt_ids) + len(samples[i].completion_ids) - 1 for i in chosen]
+        return [[chosen[j] for j in part] for part in plan_micro_batches(lengths, self.config.micro_batch_tokens)]
+
+    def _batch(self, samples: Sequence[Sample], part: Sequence[int]) -> MicroBatch:
+        return MicroBatch.of(
+            [samples[i].prompt_ids for i in part], [samples[i].completion_ids for i in part], self.device
+        )
+
+    @torch.no_grad()
+    def _logprobs(self, samples: Sequence[Sample], forward: CompletionForward) -> list[Tensor]:
+        result: list[Tensor] = [torch.empty(0)] * len(samples)
+        for part in self._plan(samples, range(len(samples))):
+            batch = self._batch(samples, part)
+            values, _ = forward(batch)
+            for i, piece in zip(part, values.cpu().split(batch.lengths), strict=True):
+                result[i] = piece
+        return result
+
+    def _reference_logprobs(self, samples: Sequence[Sample]) -> list[Tensor]:
+        if self._ref is not None:
+            return self._logprobs(samples, self._ref)
+        with self.model.disable_adapter():
+            return self._logprobs(samples, self._forward)
+
+    def _step(
+        self,
+        samples: Sequence[Sample],
+        chosen: Sequence[int],
+        old: list[Tensor] | None,
+        ref: list[Tensor] | None,
+        metrics: dict[str, LossMetrics],
+    ) -> _Step:
+        """Take one optimiser step on the chosen samples."""
+        weights = turn_weights(
+            [len(samples[i].completion_ids) for i in chosen],
+            self.loss,
+            agents=[samples[i].agent for i in chosen],
+            sample_weights=[samples[i].weight for i in chosen],
+        )
+        weight_of = dict(zip(chosen, weights.tolist(), strict=True))
+        agents = sorted({samples[i].agent for i in chosen})
+        parameters = list(self._trainable.values())
+        total: list[Tensor | None] = [None] * len(parameters)
+        norms: dict[str, float] = {}
+        found: dict[str, LossMetrics] = {}
+        loss = 0.0
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._training():
+            for agent in agents:
+                found[agent] = LossMetrics()
+                agent_loss = 0.0
+                for part in self._plan(samples, [i for i in chosen if samples[i].agent == agent]):
+                    agent_loss += self._backward(samples, part, weight_of, old, ref, found[agent])
+                norms[agent] = _norm([p.grad for p in parameters])
+                if not (math.isfinite(agent_loss) and math.isfinite(norms[agent])):
+                    self._optimizer.zero_grad(set_to_none=True)
+                    raise NonFiniteGradient(agent, self.steps, agent_loss, norms[agent])
+                loss += agent_loss
+                for i, parameter in enumerate(parameters):
+                    total[i] = _add(total[i], parameter.grad)
+                    parameter.grad = None
+        norm = norms[agents[0]] if len(agents) == 1 else _norm(total)
+        scale = 1.0 if self.config.max_grad_norm is None else min(1.0, self.config.max_grad_norm / (norm + 1e-6))
+        for parameter, gradient in zip(parameters, total, strict=True):
+            parameter.grad = gradient if gradient is None or scale == 1.0 else gradient.mul_(scale)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.config.lr_at(self.steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.steps += 1
+        for agent, part_metrics in found.items():
+            metrics.setdefault(agent, LossMetrics()).add(part_metrics)
+        return _Step(loss, norm, norms)
+
+    def _backward(
+        self,
+        samples: Sequence[Sample],
+        part: Sequence[int],
+        weight_of: Mapping[int, float],
+        old: list[Tensor] | None,
+        ref: list[Tensor] | None,
+        metrics: LossMetrics,
+    ) -> float:
+        """Add the gradient of one micro-batch to the parameters' gradients and return its part of the loss."""
+        batch = self._batch(samples, part)
+        logprobs, entropy = self._forward(batch, entropy_grad=self.loss.entropy_coef > 0)
+
+        def row(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=logprobs.dtype, device=logprobs.device)
+
+        def rows(tensors: list[Tensor] | None) -> Tensor | None:
+            return None if tensors is None else torch.cat([tensors[i] for i in part]).to(logprobs)
+
+        sampler: list[float] | None = []
+        for i in part:
+            known = samples[i].sampler_logprobs
+            if known is None or sampler is None:
+                sampler = None  # a metric only: what the loss needs was checked before
+                break
+            sampler.extend(known)
+        loss, found = policy_loss(
+            logprobs,
+            advantages=row([a for i in part for a in samples[i].token_advantages()]),
+            weights=row([weight_of[i] for i in part for _ in samples[i].completion_ids]),
+            segments=batch.segments,
+            config=self.loss,
+            old_logprobs=rows(old),
+            sampler_logprobs=None if sampler is None else row(sampler),
+            ref_logprobs=rows(ref),
+            entropy=entropy,
+        )
+        loss.backward()
+        metrics.add(found)
+        return float(loss.detach())
+
+    @contextlib.contextmanager
+    def _training(self) -> Iterator[None]:
+        """Training mode, with a generator for dropout that depends on the seed and the step alone."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(np.random.default_rng([self.config.seed, self.steps]).integers(2**63)))
+            self.model.train()
+            try:
+                yield
+            finally:
+                self.model.eval()
+
+    def _summary(
+        self, samples: Sequence[Sample], steps: Sequence[_Step], metrics: dict[str, LossMetrics]
+    ) -> UpdateMetrics:
+        everyone = LossMetrics()
+        for agent_metrics in metrics.values():
+            everyone.add(agent_metrics)
+        norms = {agent: [s.agent_norms[agent] for s in steps if agent in s.agent_norms] for agent in sorted(metrics)}
+        return UpdateMetrics(
+            steps=len(steps),
+            samples=len(samples),
+            tokens=sum(len(sample.completion_ids) for sample in samples),
+            loss=float(np.mean([step.loss for step in steps])),
+            lr=self.config.lr_at(self.steps - 1),
+            grad_norm=float(np.mean([step.norm for step in steps])),
+            grad_norm_max=max(step.norm for step in steps),
+            agent_grad_norm={agent: float(np.mean(values)) for agent, values in norms.items()},
+            agent_grad_norm_max={agent: max(values) for agent, values in norms.items()},
+            mean=everyone.to_dict(),
+            agents={agent: metrics[agent].to_dict() for agent in norms},
+        )
+
+
+def _norm(gradients: Sequence[Tensor | None]) -> float:
+    """Return the Euclidean norm of all gradients together, accumulated in float64."""
+    norms = [torch.linalg.vector_norm(g.detach()) for g in gradients if g is not None]
+    return float(torch.linalg.vector_norm(torch.stack(norms).double())) if norms else 0.0
+
+
+def _add(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    if gradient is None:
+        return total
+    return gradient if total is None else total.add_(gradient)

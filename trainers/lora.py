@@ -1,0 +1,53 @@
+"""LoRA through peft: add adapters, and read the merged weights without touching the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ADAPTER = "default"
+
+
+def add_lora(model: Any, lora: Any | Mapping[str, Any], seed: int) -> Any:
+    """Return the model wrapped by peft, with fresh adapters whose start depends on ``seed`` alone.
+
+    Args:
+        model: A transformers causal language model; its own weights are frozen.
+        lora: A ``peft.LoraConfig`` or its arguments.
+        seed: Seeds the adapters' first weights. The global generator is left as it was.
+
+    Raises:
+        ValueError: If the configuration has a feature whose weights cannot be merged exactly.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(task_type="CAUSAL_LM", **lora) if isinstance(lora, Mapping) else lora
+    if getattr(config, "use_dora", False) or config.modules_to_save:
+        raise ValueError("LoRA with use_dora or modules_to_save cannot be merged exactly; use plain LoRA")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # peft would raise half-precision adapters to float32, against the dtype that was asked for.
+        return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+
+
+def merged_named_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a peft model under the names of the plain model, W + scale·BA where there is an adapter.
+
+    The sums are new tensors, made one at a time; the model keeps its weights as they are.
+    """
+    plain = model.get_base_model()
+    modules = dict(plain.named_modules())
+    for name, parameter in plain.named_parameters():
+        if ".lora_" in name:
+            continue
+        owner, _, leaf = name.rpartition(".")
+        tensor = parameter.detach()
+        if owner.endswith(".base_layer"):
+            owner = owner.removesuffix(".base_layer")
+            if leaf == "weight":
+                with torch.no_grad():
+                    tensor = tensor + modules[owner].get_delta_weight(ADAPTER).to(tensor.dtype)
+        yield f"{owner}.{leaf}" if owner else leaf, tensor
