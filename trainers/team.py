@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from trainers.policies.base import Policy, Sampling
 
-__all__ = ["EVERYONE", "Team", "TeamError", "parse_policy_specs"]
+__all__ = ["EVERYONE", "Team", "TeamError", "check_roles", "parse_policy_specs"]
 
 EVERYONE = "*"
 """The role that matches every agent which no other role matches."""
@@ -94,14 +94,7 @@ class Team:
 
     def policy_name(self, agent: str) -> str:
         """Return the name of the policy that plays ``agent``. Raises TeamError if none does."""
-        for role in (agent, _role_of(agent), EVERYONE):
-            name = self.roles.get(role)
-            if name is not None:
-                return name
-        raise TeamError(
-            f"No policy plays {agent!r}: the team has the roles {sorted(self.roles)}. "
-            f"Add one for role {_role_of(agent)!r} (on a command line: --policy {_role_of(agent)}=SPEC)"
-        )
+        return self.roles[_match(agent, self.roles)]
 
     def for_agent(self, agent: str) -> tuple[str, Policy, Sampling]:
         """Return name, policy and sampling settings of ``agent``. Raises TeamError if no role matches it."""
@@ -109,21 +102,8 @@ class Team:
         return name, self.policies[name], self.sampling[name]
 
     def check(self, agents: Iterable[str]) -> None:
-        """Check that every agent has a policy and every role has an agent.
-
-        Raises:
-            TeamError: Names the agent without a policy, or the role that no agent has and the roles there are.
-        """
-        agents = list(agents)
-        known = dict.fromkeys(name for agent in agents for name in (_role_of(agent), agent))
-        for role in self.roles:
-            if role != EVERYONE and role not in known:
-                close = difflib.get_close_matches(role, known, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
-                roles = ", ".join(dict.fromkeys(map(_role_of, agents)))
-                raise TeamError(f"No agent has the role {role!r}; the roles of this environment are: {roles}.{hint}")
-        for agent in agents:
-            self.policy_name(agent)
+        """Check that every agent has a policy and every role has an agent (see :func:`check_roles`)."""
+        check_roles(self.roles, agents)
 
     @property
     def label(self) -> str:
@@ -165,6 +145,35 @@ def parse_policy_specs(specs: Sequence[str]) -> dict[str, str]:
             raise TeamError(f"Two policies were given for {whom}: {roles[role]!r} and {spec!r}")
         roles[role] = spec
     return roles
+
+
+def check_roles(roles: Collection[str], agents: Iterable[str]) -> None:
+    """Check that every agent has a role and every role has an agent.
+
+    Raises:
+        TeamError: Names the agent without a role, or the role that no agent has and the roles there are.
+    """
+    agents = list(agents)
+    known = dict.fromkeys(name for agent in agents for name in (_role_of(agent), agent))
+    for role in roles:
+        if role != EVERYONE and role not in known:
+            close = difflib.get_close_matches(role, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            there_are = ", ".join(dict.fromkeys(map(_role_of, agents)))
+            raise TeamError(f"No agent has the role {role!r}; the roles of this environment are: {there_are}.{hint}")
+    for agent in agents:
+        _match(agent, roles)
+
+
+def _match(agent: str, roles: Collection[str]) -> str:
+    """Return the most exact of ``roles`` that ``agent`` has."""
+    for role in (agent, _role_of(agent), EVERYONE):
+        if role in roles:
+            return role
+    raise TeamError(
+        f"No policy plays {agent!r}: the team has the roles {sorted(roles)}. "
+        f"Add one for role {_role_of(agent)!r} (on a command line: --policy {_role_of(agent)}=SPEC)"
+    )
 
 
 def _role_of(agent: str) -> str:

@@ -99,7 +99,7 @@ def plot(run_dir: Path) -> Path:
         (axes[0][0], "Success and reward", {"success": "train/success", "held-out success": "eval/success"}, "return"),
         (axes[0][1], "Gradient norm before clipping", {}, "grad_norm"),
         (axes[1][0], "Inflation factor", {}, "inflation"),
-        (axes[1][1], "Answer length in tokens", {}, "completion_tokens"),
+        (axes[1][1], "Answer length in tokens", {}, "length"),
     )
     for axis, title, shared, metric in panels:
         for label, name in shared.items():

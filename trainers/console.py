@@ -1,0 +1,105 @@
+"""What a training run shows in the terminal: a bar for the episodes of an update, and a table row an update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from trainers.config import TrainConfig
+from trainers.rollout.records import Episode
+from trainers.trainer import Progress as Update
+from trainers.trainer import TrainResult
+from trainers.weight_sync import SyncReport
+
+
+class TrainConsole:
+    """Shows a run. Outside a terminal, and with ``quiet``, it writes plain lines."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path, *, quiet: bool = False) -> None:
+        self._config = config
+        self._run_dir = run_dir
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=quiet or not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("loading models", total=config.tasks_per_update * config.samples_per_task)
+
+    def __enter__(self) -> TrainConsole:
+        """Say what will run."""
+        config = self._config
+        backends = sorted({policy.backend for policy in config.policies.values()})
+        label = " and ".join("vLLM" if backend == "vllm" else "transformers" for backend in backends)
+        self._console.print(
+            f"Training {', '.join(f'{name} ({p.model}{", LoRA" if p.lora else ""})' for name, p in config.policies.items())} "
+            f"on {config.env.id} ({config.env.tasks or 'default tasks'}) with {config.algorithm.preset}; sampled through {label}."
+        )
+        self._console.print(f"Results go to {self._run_dir}.")
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the bar."""
+        self._bar.stop()
+
+    def episode(self, episode: Episode) -> None:
+        """Count a finished episode."""
+        self._bar.advance(self._task)
+        if episode.error is not None:
+            self._console.print(f"  episode {episode.id} failed and is not trained on: {episode.error}", markup=False)
+
+    def progress(self, update: Update) -> None:
+        """Show a finished update."""
+        total = self._config.updates
+        self._bar.reset(self._task, description=f"update {min(update.update + 1, total)}/{total}: episodes")
+        if "train/success" in update.metrics:
+            self._row(update)
+        if "eval/success" in update.metrics:
+            self._console.print(f"  held-out success {update.metrics['eval/success']:.3f}")
+        for name, report in update.synced.items():
+            self._console.print(f"  {name}: {_proof(report)}")
+
+    def done(self, result: TrainResult) -> None:
+        """Say where everything is."""
+        self._bar.stop()
+        self._console.print(f"Done. Metrics: {result.run_dir / 'metrics.jsonl'}")
+        self._console.print(f"      Plot:    {result.plot}")
+        self._console.print(f"      Models:  {result.run_dir / 'models'}")
+
+    def _row(self, update: Update) -> None:
+        metrics = update.metrics
+        seconds = metrics.get("time/total_s", 0.0)
+        self._console.print(
+            f"update {update.update}/{self._config.updates}: success {metrics['train/success']:.3f}, "
+            f"team return {metrics['train/team_return']:.3f}, {metrics['train/turns']:.0f} turns, "
+            f"{metrics.get('time/rollout_tokens_per_s', 0.0):.0f} tokens/s, {seconds:.1f} s"
+        )
+        for agent in sorted({name.split("/")[1] for name in metrics if name.startswith("agent/")}):
+            self._console.print(
+                f"  {agent:12s} reward {_show(metrics, agent, 'return')}  gradient norm {_show(metrics, agent, 'grad_norm')}  "
+                f"inflation {_show(metrics, agent, 'inflation')}  invalid {_show(metrics, agent, 'invalid')}"
+            )
+
+
+def _show(metrics: Mapping[str, float], agent: str, name: str) -> str:
+    value = metrics.get(f"agent/{agent}/{name}")
+    return "     –" if value is None else f"{value:6.3f}"
+
+
+def _proof(report: SyncReport) -> str:
+    return (
+        f"weights verified: sampler and learner differ by at most {report.max_abs_diff:.1e} in log-prob "
+        f"over {report.tokens} tokens"
+    )

@@ -1,0 +1,173 @@
+"""The policies of a training run: for each, the sampler that plays, the learner that trains, and the way between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainers.algorithms.loss_config import LossConfig
+from trainers.config import ConfigError, PolicyConfig, TrainConfig
+from trainers.learner import Learner
+from trainers.learner_config import LearnerConfig
+from trainers.models import resolve_model
+from trainers.policies.base import Policy, make_policy
+from trainers.team import Team
+from trainers.weight_sync import SyncReport, WeightSync, make_sync
+
+
+@dataclass(slots=True)
+class Member:
+    """One policy of the run.
+
+    Attributes:
+        name: Its name in the configuration.
+        config: Its settings.
+        policy: What plays.
+        learner: What trains; None where the policy is frozen.
+        sync: Brings the learner's weights to ``policy``; None where the policy is frozen.
+    """
+
+    name: str
+    config: PolicyConfig
+    policy: Policy
+    learner: Learner | None = None
+    sync: WeightSync | None = None
+
+    async def push(self, version: int) -> None:
+        """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own."""
+        if self.sync is not None:
+            await self.sync.push(self.learner, version)
+
+    async def verify(self, tolerance: float, seed: int) -> SyncReport | None:
+        """Prove that the sampler holds the learner's weights; None where the policy is frozen.
+
+        Raises:
+            WeightSyncError: It does not; the message names the layer group.
+        """
+        if self.sync is None:
+            return None
+        return await self.sync.verify(self.learner, tolerance=tolerance, seed=seed, sampling=self.config.sampling.build())
+
+
+def build_members(config: TrainConfig) -> dict[str, Member]:
+    """Load every policy of the configuration: sampler, learner and sync.
+
+    Raises:
+        ConfigError: Settings that do not fit each other.
+    """
+    loss = config.algorithm.build().loss
+    loras_by_engine = _loras_by_engine(config.policies)
+    members = {}
+    for name, policy in config.policies.items():
+        _check(name, policy, loss)
+        sampler = make_policy(f"{policy.backend}:{policy.model}", **_sampler_options(policy, loras_by_engine))
+        members[name] = Member(name, policy, sampler)
+        if policy.trainable:
+            members[name].learner = _build_learner(policy, loss, config)
+            members[name].sync = make_sync(sampler, lora=policy.lora is not None, name=name)
+    return members
+
+
+def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
+    """The team that plays: every role with its policy and sampling settings."""
+    return Team(
+        policies={name: member.policy for name, member in members.items()},
+        roles=config.role_map(),
+        sampling={name: member.config.sampling.build() for name, member in members.items()},
+    )
+
+
+def _build_learner(policy: PolicyConfig, loss: LossConfig, config: TrainConfig) -> Learner:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    on_gpu = torch.cuda.is_available()
+    model = AutoModelForCausalLM.from_pretrained(
+        str(resolve_model(policy.model)), dtype=torch.bfloat16 if on_gpu else torch.float32
+    )
+    if on_gpu:
+        model = model.cuda()
+    steps = policy.epochs * policy.minibatches
+    settings = LearnerConfig(
+        lr=policy.learning_rate,
+        betas=policy.betas,
+        weight_decay=policy.weight_decay,
+        max_grad_norm=policy.max_grad_norm,
+        schedule=policy.schedule,
+        warmup_steps=policy.warmup_updates * steps,
+        total_steps=None if policy.schedule == "constant" else config.updates * steps,
+        min_lr_ratio=policy.final_learning_rate,
+        micro_batch_tokens=policy.micro_batch_tokens,
+        temperature=policy.sampling.temperature,
+        gradient_checkpointing=policy.gradient_checkpointing,
+        dtype="bfloat16" if on_gpu else "float32",
+        seed=config.seed,
+    )
+    lora = None
+    if policy.lora is not None:
+        lora = {
+            "r": policy.lora.rank,
+            "lora_alpha": policy.lora.alpha,
+            "lora_dropout": policy.lora.dropout,
+            "target_modules": policy.lora.target_modules,
+            "task_type": "CAUSAL_LM",
+        }
+    return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
+
+
+def _sampler_options(policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, str], list[PolicyConfig]]) -> dict[str, Any]:
+    options: dict[str, Any] = {"system_prompt": policy.system_prompt, **policy.engine}
+    if policy.backend != "vllm":
+        return options
+    if policy.lora is None:
+        # Weights that are trained in full belong to one policy alone.
+        return {**options, "share": not policy.trainable}
+    sharing = loras_by_engine[_engine_key(policy)]
+    rank = max(p.lora.rank for p in sharing if p.lora is not None)
+    return {
+        **options,
+        "enable_lora": True,
+        "max_loras": len(sharing),
+        "max_lora_rank": 2 ** max(3, math.ceil(math.log2(rank))),  # vLLM takes powers of two from 8 on
+    }
+
+
+def _engine_key(policy: PolicyConfig) -> tuple[str, str]:
+    return policy.model, repr(sorted(policy.engine.items()))
+
+
+def _loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:
+    """The adapters that share an engine: same base model and same engine options."""
+    groups: dict[tuple[str, str], list[PolicyConfig]] = {}
+    for policy in policies.values():
+        if policy.backend == "vllm" and policy.lora is not None:
+            groups.setdefault(_engine_key(policy), []).append(policy)
+    return groups
+
+
+def _check(name: str, policy: PolicyConfig, loss: LossConfig) -> None:
+    sampling = policy.sampling
+    if not policy.trainable:
+        return
+    if sampling.temperature == 0:
+        raise ConfigError(f"policies.{name}.sampling.temperature is 0: a policy that learns must be sampled, not greedy.")
+    if (sampling.top_p < 1 or sampling.top_k != -1) and loss.needs_sampler_logprobs:
+        raise ConfigError(
+            f"policies.{name}.sampling cuts the distribution (top_p {sampling.top_p}, top_k {sampling.top_k}), so the "
+            "sampler's log-probs are not the learner's. Use top_p 1 and top_k -1, or set algorithm.loss.importance=off."
+        )
+    if policy.lora is not None and not policy.trainable:
+        raise ConfigError(f"policies.{name} is frozen and has a lora: nothing would ever train it. Drop one of them.")
+
+
+def with_backend(config: TrainConfig, backend: str) -> TrainConfig:
+    """The same run with every policy sampled by ``backend``; engine options of another back end are dropped."""
+    policies = {
+        name: policy if policy.backend == backend else policy.model_copy(update={"backend": backend, "engine": {}})
+        for name, policy in config.policies.items()
+    }
+    return config.model_copy(update={"policies": policies})
+
+
