@@ -1,0 +1,102 @@
+"""How a run goes, while it goes: a progress bar in a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.summary import Counts
+from trainers.rollout.records import Episode
+
+__all__ = ["LiveView"]
+
+PLAIN_EVERY_S = 10.0
+STATS_EVERY_S = 0.5
+
+
+class LiveView:
+    """Shows success so far with its interval, episodes and tokens a second, and errors. Use it as a context manager.
+
+    Args:
+        console: Where to. A terminal gets a bar, anything else plain lines.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._counts = Counts()
+        self.path: Path | None = None
+        self._played = 0
+        self._planned = 0
+        self._started = self._shown = time.monotonic()
+        self._bar: Progress | None = None
+        if console.is_terminal and not quiet:
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[stats]}", markup=False),
+                console=console,
+            )
+            self._task = self._bar.add_task("loading", total=None, stats="")
+
+    def __enter__(self) -> LiveView:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, stats=self._stats())
+            self._bar.stop()
+
+    def start(self, path: Path, label: str, planned: int) -> None:
+        """The team is loaded and the folder is open."""
+        self._planned = planned
+        self.path = path
+        self._started = self._shown = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, description="episodes", total=planned)
+        elif not self._quiet:
+            self._console.print(f"{label}: {planned} episodes -> {path}", markup=False, soft_wrap=True)
+
+    def stored(self, task_index: int, success: bool) -> None:
+        """An episode of an earlier session is there already."""
+        self._counts.add(task_index, success)
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+    def played(self, episode: Episode) -> None:
+        """An episode ended or failed."""
+        self._played += 1
+        if episode.error is None:
+            tokens = sum(turn.completion_tokens for turn in episode.turns)
+            self._counts.add(episode.task_index, episode.success, tokens)
+        else:
+            self._counts.failed += 1
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.advance(self._task)
+            if now - self._shown >= STATS_EVERY_S:
+                self._bar.update(self._task, stats=self._stats())
+                self._shown = now
+        elif not self._quiet and (
+            now - self._shown >= PLAIN_EVERY_S or self._counts.episodes + self._counts.failed == self._planned
+        ):
+            done = self._counts.episodes + self._counts.failed
+            self._console.print(f"{done}/{self._planned} episodes, {self._stats()}", markup=False, soft_wrap=True)
+            self._shown = now
+
+    def _stats(self) -> str:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        parts = [f"success {self._counts.success()}", f"{self._played / seconds:.1f} episodes/s"]
+        if self._counts.tokens:
+            parts.append(f"{self._counts.tokens / seconds:.0f} tokens/s")
+        parts.append(f"{self._counts.failed} errors")
+        return ", ".join(parts)

@@ -1,0 +1,416 @@
+"""The results folder of a run: append-only while it runs, resumable after any crash, sorted when it is complete.
+
+========================  ==============================================================================================
+``config.json``           What was run. ``identity`` holds every setting that can change a result, ``context`` the rest.
+``episodes.jsonl``        One played episode a line: only what is the same in every run of the same seed.
+``timings.jsonl``         Latencies, by episode id: what is not.
+``errors.jsonl``          Episodes that failed, with what was played until then. A resumed run plays them again.
+``lock``                  Held while a runner writes.
+========================  ==============================================================================================
+
+A line is written in one piece and reaches the kernel before the next episode is taken, so a killed process loses no
+episode that it reported; the disk itself is flushed every few seconds. A line that a crash cut off is removed when the
+run is resumed. When every episode is there, ``episodes.jsonl`` is replaced, atomically, by the same lines in the order
+of (task index, sample): a resumed run and one that was never interrupted end with the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from trainers.rollout.records import Episode
+
+__all__ = ["FORMAT", "ResultsError", "ResultsFolder", "differences", "read_config", "read_lines"]
+
+FORMAT = 1
+"""Version of the folder's format, in ``config.json``."""
+
+CONFIG = "config.json"
+EPISODES = "episodes.jsonl"
+TIMINGS = "timings.jsonl"
+ERRORS = "errors.jsonl"
+LOCK = "lock"
+
+SYNC_EVERY_S = 5.0
+
+
+class ResultsError(Exception):
+    """A results folder cannot be used as asked. The message names the folder and the way out."""
+
+
+class _Stored(NamedTuple):
+    """A stored episode and where its line is."""
+
+    task_index: int
+    sample: int
+    task_hash: str
+    success: bool
+    start: int
+    size: int
+
+
+class ResultsFolder:
+    """An open results folder, locked against other runners. Use it as a context manager.
+
+    Args:
+        path: The folder. It is created if it is not there.
+        config: ``{"identity": {...}, "context": {...}}``, JSON values only.
+        resume: Go on with the run in the folder if there is one.
+        save_tokens: Keep token ids and log-probs in ``episodes.jsonl``.
+
+    Raises:
+        ResultsError: If the folder holds a run and ``resume`` is False; if it holds a run of other settings; if
+            something else is in it; if another runner is at work in it; or if it cannot be written to.
+    """
+
+    def __init__(
+        self, path: str | Path, config: Mapping[str, Any], *, resume: bool = False, save_tokens: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.save_tokens = save_tokens
+        self._files: dict[str, _LineFile] = {}
+        self._lines: dict[str, _Stored] = {}
+        self._lock: _Lock | None = None
+        check_usable(self.path, resume=resume)
+        try:
+            with _explain(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = _Lock(self.path)
+            check_usable(self.path, resume=resume)
+            self._write_or_compare_config(config)
+            self._read_episodes()
+            for name in (EPISODES, TIMINGS, ERRORS):
+                self._files[name] = _LineFile(self.path / name)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def done(self) -> set[tuple[int, int]]:
+        """(task index, sample) of every stored episode."""
+        return {(stored.task_index, stored.sample) for stored in self._lines.values()}
+
+    @property
+    def stored(self) -> tuple[_Stored, ...]:
+        """What is known of every stored episode."""
+        return tuple(self._lines.values())
+
+    def add(self, episode: Episode) -> None:
+        """Store one episode: a failed one as an error, any other as a result.
+
+        Raises:
+            ResultsError: If the disk is full or the folder cannot be written to.
+            ValueError: If the episode is already stored.
+        """
+        if episode.error is not None:
+            self._files[ERRORS].append(episode.to_json(tokens=False))
+            return
+        if episode.id in self._lines:
+            raise ValueError(f"Episode {episode.id!r} is already in {self.path / EPISODES}")
+        line = episode.to_json(tokens=self.save_tokens, timings=False)
+        start, size = self._files[EPISODES].append(line)
+        self._lines[episode.id] = _Stored(
+            episode.task_index, episode.sample, episode.task_hash, episode.success, start, size
+        )
+        timing = {
+            "id": episode.id,
+            "wall_s": round(episode.wall_s, 6),
+            "latency_s": [round(turn.latency_s, 6) for turn in episode.turns],
+        }
+        self._files[TIMINGS].append(json.dumps(timing, separators=(",", ":")))
+
+    def sort(self) -> None:
+        """Replace ``episodes.jsonl`` by the same lines in the order of (task index, sample), atomically.
+
+        Raises:
+            ResultsError: If the new file cannot be written. The old one is then still there, whole.
+        """
+        path = self.path / EPISODES
+        ordered = sorted(self._lines.items(), key=lambda item: item[1][:2])
+        starts = [stored.start for _, stored in ordered]
+        self._files[EPISODES].sync()
+        if starts == sorted(starts):
+            return
+        temporary = path.with_name(f"{path.name}.tmp")
+        lines: dict[str, _Stored] = {}
+        with _explain(temporary):
+            position = 0
+            with path.open("rb") as source, temporary.open("wb") as target:
+                for key, stored in ordered:
+                    source.seek(stored.start)
+                    target.write(source.read(stored.size))
+                    lines[key] = stored._replace(start=position)
+                    position += stored.size
+                target.flush()
+                os.fsync(target.fileno())
+            os.replace(temporary, path)
+            _sync_folder(self.path)
+        self._files[EPISODES].close()
+        self._files[EPISODES] = _LineFile(path)
+        self._lines = lines
+
+    def close(self) -> None:
+        """Flush to disk, close the files and give the lock back."""
+        with contextlib.ExitStack() as stack:  # closes all of them, even if one cannot be flushed
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                stack.callback(lock.release)
+            files, self._files = self._files, {}
+            for file in files.values():
+                stack.callback(file.close)
+
+    def __enter__(self) -> ResultsFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_or_compare_config(self, config: Mapping[str, Any]) -> None:
+        path = self.path / CONFIG
+        config = {"format": FORMAT, **json.loads(json.dumps(config))}
+        if not path.exists():
+            with _explain(path):
+                _write_atomically(path, json.dumps(config, indent=2) + "\n")
+            return
+        changed = differences(read_config(self.path)["identity"], config["identity"])
+        if changed:
+            listed = "".join(f"\n  {name}: {old!r} in the folder, {new!r} now" for name, old, new in changed)
+            raise ResultsError(
+                f"{self.path} holds a run with other settings, so it cannot be resumed with these:{listed}\n"
+                "Give the same settings, or another --out."
+            )
+
+    def _read_episodes(self) -> None:
+        path = self.path / EPISODES
+        for name in (EPISODES, TIMINGS, ERRORS):
+            _cut_torn_line(self.path / name)
+        position = 0
+        for number, (line, record) in enumerate(_parse_lines(path), start=1):
+            try:
+                key = record["id"]
+                known = (record["task_index"], record["sample"], record["task_hash"], record["success"])
+            except (KeyError, TypeError) as error:
+                raise ResultsError(
+                    f"{path}, line {number} is not an episode ({error!r}); restore or remove it"
+                ) from error
+            if key in self._lines:
+                raise ResultsError(f"{path}, line {number}: episode {key!r} is there twice; remove one of the two")
+            self._lines[key] = _Stored(*known, position, len(line))
+            position += len(line)
+
+
+class _LineFile:
+    """A file that only grows, by whole lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _explain(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._size = os.fstat(self._fd).st_size
+        self._synced_at = time.monotonic()
+
+    def append(self, line: str) -> tuple[int, int]:
+        """Write one line; return its offset and length in bytes. What could not be written whole is taken back."""
+        data = line.encode("ascii") + b"\n"
+        start = self._size
+        with _explain(self._path):
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+            except OSError:
+                os.ftruncate(self._fd, start)
+                raise
+            self._size += len(data)
+        if time.monotonic() - self._synced_at >= SYNC_EVERY_S:
+            self.sync()
+        return start, len(data)
+
+    def sync(self) -> None:
+        with _explain(self._path):
+            os.fsync(self._fd)
+        self._synced_at = time.monotonic()
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        try:
+            with _explain(self._path):
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def check_usable(path: Path, *, resume: bool) -> None:
+    """Check, without changing anything, that a run may start or go on in ``path``.
+
+    Raises:
+        ResultsError: If it may not.
+    """
+    with _explain(path):
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise ResultsError(f"{path} is a file; --out names a folder")
+        names = {entry.name for entry in path.iterdir()} - {LOCK, f"{CONFIG}.tmp"}
+    if CONFIG in names:
+        if not resume:
+            raise ResultsError(f"{path} already holds a run. Add --resume to go on with it, or give another --out")
+    elif names:
+        raise ResultsError(f"{path} is not empty and holds no run ({CONFIG} is missing); give another --out")
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Read the configuration of a run.
+
+    Raises:
+        ResultsError: If there is none, or it is of another format.
+    """
+    file = Path(path) / CONFIG
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultsError(f"{path} is no results folder: it has no {CONFIG}") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"Cannot read {file}: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        found = config.get("format") if isinstance(config, dict) else None
+        raise ResultsError(f"{file} has format {found!r}; this version reads format {FORMAT}")
+    return config
+
+
+def read_lines(path: str | Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of one of the folder's files, one at a time. A last line that was cut off is left out.
+
+    Raises:
+        ResultsError: If another line is not JSON.
+    """
+    for _, record in _parse_lines(Path(path) / name):
+        yield record
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """Return the settings that differ between two nested mappings as ``(dotted name, old, new)``; absent is None."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        found = []
+        for key in dict.fromkeys([*old, *new]):
+            found += differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
+        return found
+    return [] if old == new else [(prefix, old, new)]
+
+
+def _parse_lines(path: Path) -> Iterator[tuple[bytes, Any]]:
+    if not path.exists():
+        return
+    with _explain(path), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield line, json.loads(line)
+            except ValueError as error:
+                raise ResultsError(f"{path}, line {number} is not JSON ({error}); restore or remove it") from error
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Remove what follows the last newline: the line that was being written when the process died."""
+    if not path.exists():
+        return
+    with _explain(path), path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        keep = end
+        while keep > 0:
+            start = max(0, keep - 65536)
+            file.seek(start)
+            newline = file.read(keep - start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        if keep < end:
+            file.truncate(keep)
+
+
+_locked_here: set[Path] = set()
+
+
+class _Lock:
+    """A lock on the folder that the kernel gives back when this process ends, however it ends.
+
+    It is a POSIX record lock, which child processes do not inherit: a grading worker that outlives a killed runner for
+    a moment must not keep the folder. Such locks do not hold within one process, hence the set beside it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._key = folder.resolve()
+        if self._key in _locked_here:
+            raise ResultsError(_busy(folder, str(os.getpid())))
+        self._fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            holder = os.read(self._fd, 32).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            raise ResultsError(_busy(folder, holder or "unknown")) from None
+        except OSError:
+            os.close(self._fd)
+            raise
+        _locked_here.add(self._key)
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
+
+    def release(self) -> None:
+        _locked_here.discard(self._key)
+        os.close(self._fd)
+
+
+def _busy(folder: Path, holder: str) -> str:
+    return f"Another runner (process {holder}) is writing to {folder}; wait for it, or give another --out"
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _explain:  # noqa: N801  (reads as a word in a with statement)
+    """Turn an error of the operating system into one that says which file, and what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise ResultsError(
+                f"Cannot use {self._path}: {error.strerror or error}. What was written before is kept; "
+                "when that is mended, --resume goes on"
+            ) from error

@@ -1,0 +1,264 @@
+"""One benchmark run: choose tasks, load the team, play what is missing, store every episode as it ends."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import llm_envs
+from benchmarks.context import describe_machine, describe_source, package_versions
+from benchmarks.results import ResultsError, ResultsFolder, check_usable
+from llm_envs.registration import arguments
+from llm_envs.task_files import looks_like_path
+from llm_envs.tasks import TaskSet, stable_hash
+from trainers.policies.base import Policy, Sampling, make_policy, parse_spec
+from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pending, play
+from trainers.rollout.records import Episode
+from trainers.team import Team, check_roles, parse_policy_specs
+
+__all__ = ["Observer", "RunResult", "RunSettings", "SettingsError", "choose_tasks", "default_folder", "run"]
+
+MIN_FAILURES_IN_A_ROW = 16
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What to run.
+
+    Attributes:
+        env: Id of the environment.
+        policies: ``SPEC`` or ``role=SPEC``, as on the command line.
+        tasks: Name of a task set or path of a file; None is the environment's default set.
+        split: Split of the task set. None means the test split of a named or procedural set, and all rows of a file.
+        n: Number of tasks; None is all of them.
+        samples: Episodes per task (the k of avg@k and pass@k).
+        seed: Of everything that is drawn: answers, environments, the shuffle.
+        shuffle: Take ``n`` tasks at random instead of the first ``n``.
+        sampling: How completions are drawn.
+        env_kwargs: Further arguments of the environment.
+        concurrency: Episodes in flight. Changes no result.
+        out: Results folder; None makes one under ``runs/``.
+        resume: Go on with the run in ``out``.
+        save_tokens: Keep token ids and log-probs.
+        command: The command line, for the record.
+        arguments: Its arguments, for a later --resume without them.
+    """
+
+    env: str
+    policies: Sequence[str]
+    tasks: str | None = None
+    split: str | None = None
+    n: int | None = None
+    samples: int = 1
+    seed: int = 0
+    shuffle: bool = False
+    sampling: Sampling = field(default_factory=Sampling)
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    concurrency: int = 64
+    out: Path | None = None
+    resume: bool = False
+    save_tokens: bool = False
+    command: Sequence[str] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        path: The results folder.
+        planned: Episodes asked for.
+        stored: Episodes in the folder now.
+        failed: Episodes that failed in this session.
+        gave_up: Why the run stopped early, or None.
+    """
+
+    path: Path
+    planned: int
+    stored: int
+    failed: int
+    gave_up: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode is there."""
+        return self.stored == self.planned
+
+
+class SettingsError(ValueError):
+    """A run cannot be what its settings say. The message names the setting."""
+
+
+class Observer(Protocol):
+    """Is told how a run goes."""
+
+    def start(self, path: Path, label: str, planned: int) -> None:
+        """The team is loaded and the folder is open."""
+
+    def stored(self, task_index: int, success: bool) -> None:
+        """An episode of an earlier session is there already."""
+
+    def played(self, episode: Episode) -> None:
+        """An episode ended or failed."""
+
+
+async def run(settings: RunSettings, observer: Observer, *, make: Callable[[str], Policy] = make_policy) -> RunResult:
+    """Run a benchmark, or what is missing of it.
+
+    Raises:
+        ResultsError: If the folder cannot be used (see :class:`benchmarks.results.ResultsFolder`), or a stored episode
+            belongs to a task that has changed.
+        gymnasium.error.Error: If the environment, its arguments or its tasks do not exist.
+        SettingsError: If a number is out of its range.
+        trainers.team.TeamError: If the policies do not fit the environment's roles.
+        trainers.policies.PolicySpecError: If a policy spec is malformed.
+    """
+    for name, value in (("samples", settings.samples), ("n", settings.n), ("concurrency", settings.concurrency)):
+        if value is not None and value < 1:
+            raise SettingsError(f"{name} must be at least 1, got {value}")
+    roles = parse_policy_specs(settings.policies)
+    kinds = {parse_spec(spec).kind for spec in roles.values()}
+    env = make_env(settings)
+    tasks: TaskSet = env.unwrapped.tasks
+    indices = choose_tasks(len(tasks), settings.n, settings.seed if settings.shuffle else None)
+    out = settings.out or default_folder(env.unwrapped.spec.name, roles.values())
+    check_usable(out, resume=settings.resume)  # before a model is loaded for nothing
+    check_roles(roles, env.possible_agents)
+    team = Team.from_specs(settings.policies, make, settings.sampling)
+    try:
+        config = {
+            "identity": {
+                "env": env.unwrapped.spec.id,
+                "env_kwargs": dict(settings.env_kwargs),
+                "tasks": {
+                    "name": tasks.name,
+                    "split": tasks.split,
+                    "size": len(tasks),
+                    "fingerprint": tasks.fingerprint,
+                },
+                "n": len(indices),
+                "shuffle": settings.shuffle,
+                "samples": settings.samples,
+                "seed": settings.seed,
+                "policies": roles,
+                "labels": {name: policy.label for name, policy in team.policies.items()},
+                "sampling": asdict(settings.sampling),
+                "save_tokens": settings.save_tokens,
+                "versions": package_versions(kinds),
+            },
+            "context": {
+                "label": team.label,
+                "tasks": settings.tasks,
+                "concurrency": settings.concurrency,
+                "command": list(settings.command),
+                "arguments": dict(settings.arguments),
+                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "machine": describe_machine(),
+                "source": describe_source(),
+            },
+        }
+        with ResultsFolder(out, config, resume=settings.resume, save_tokens=settings.save_tokens) as folder:
+            jobs = make_jobs(indices, settings.samples, settings.seed)
+            _check_stored(folder, tasks, jobs)
+            observer.start(out, team.label, len(jobs))
+            for stored in folder.stored:
+                observer.stored(stored.task_index, stored.success)
+            failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer)
+            if len(folder.done) == len(jobs):
+                folder.sort()
+            return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
+    finally:
+        await team.close()
+
+
+def make_env(settings: RunSettings) -> Any:
+    """Make the environment that the settings name, with its task set loaded."""
+    spec = llm_envs.spec(settings.env)
+    kwargs = dict(settings.env_kwargs)
+    if settings.tasks is not None:
+        kwargs["tasks"] = settings.tasks
+    split = settings.split
+    if split is None and "split" in arguments(spec) and not (settings.tasks and _is_file(settings.tasks)):
+        split = "test"
+    if split is not None:
+        kwargs["split"] = split
+    return llm_envs.make(settings.env, **kwargs)
+
+
+def choose_tasks(size: int, n: int | None, shuffle_seed: int | None = None) -> list[int]:
+    """Return the indices of the tasks to play, ascending.
+
+    Args:
+        size: Tasks there are.
+        n: Tasks wanted; None is all.
+        shuffle_seed: None takes the first ``n``; a seed takes ``n`` at random.
+
+    Raises:
+        SettingsError: If there are not so many.
+    """
+    if n is None:
+        n = size
+    if n > size:
+        raise SettingsError(f"{n} tasks were asked for, but the set has {size}; use -n {size} or leave -n out")
+    if shuffle_seed is None:
+        return list(range(n))
+    return sorted(sorted(range(size), key=lambda index: stable_hash("shuffle", shuffle_seed, index))[:n])
+
+
+def default_folder(env: str, specs: Iterable[str]) -> Path:
+    """Return a fresh ``runs/<env>-<policy>-<time>``."""
+    policy = "-".join(dict.fromkeys(re.sub(r"[^A-Za-z0-9.]+", "_", spec).strip("_")[-40:] for spec in specs))
+    base = Path("runs") / f"{env}-{policy}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+async def _play(
+    folder: ResultsFolder, env: Any, team: Team, jobs: Sequence[Job], concurrency: int, observer: Observer
+) -> tuple[int, str | None]:
+    failed = 0
+
+    def keep(episode: Episode) -> None:
+        nonlocal failed
+        folder.add(episode)
+        failed += episode.error is not None
+        observer.played(episode)
+
+    try:
+        await play(
+            env.unwrapped.fork,  # shares the loaded tasks; the environment itself is never played
+            team,
+            pending(jobs, folder.done),
+            keep,
+            concurrency=concurrency,
+            max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
+        )
+    except TooManyFailuresError as error:
+        return failed, str(error)
+    return failed, None
+
+
+def _check_stored(folder: ResultsFolder, tasks: TaskSet, jobs: Sequence[Job]) -> None:
+    planned = {(job.task_index, job.sample) for job in jobs}
+    for stored in folder.stored:
+        if (stored.task_index, stored.sample) not in planned:
+            raise ResultsError(
+                f"{folder.path} holds sample {stored.sample} of task {stored.task_index}, which was not asked for"
+            )
+        task = tasks[stored.task_index]
+        if task.hash != stored.task_hash:
+            raise ResultsError(
+                f"{folder.path} holds an episode of task {task.id!r}, which has changed since. Give another --out"
+            )
+
+
+def _is_file(tasks: str) -> bool:
+    return looks_like_path(tasks) or Path(tasks).exists()

@@ -1,0 +1,176 @@
+"""What a results folder says, as numbers: one pass over its lines, nothing but counts kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
+from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
+
+__all__ = ["Counts", "summarize"]
+
+
+@dataclass
+class _Agent:
+    episodes: int = 0
+    turns: int = 0
+    invalid: int = 0
+    cut: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    total: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    policies: dict[str, None] = field(default_factory=dict)
+    latency: list[float] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "policy": " ".join(self.policies),
+            "turns": _per(self.turns, self.episodes),
+            "tokens_in": _tokens(self.tokens_in, self.episodes),
+            "tokens_out": _tokens(self.tokens_out, self.episodes),
+            "invalid_rate": _per(self.invalid, self.turns),
+            "cut_rate": _per(self.cut, self.turns),
+            "return": _per(self.total, self.episodes),
+            "reward_parts": {name: value / self.episodes for name, value in sorted(self.parts.items())},
+            "latency_s": float(np.median(self.latency)) if self.latency else None,
+        }
+
+
+def summarize(path: str | Path) -> dict[str, Any]:
+    """Read a results folder, complete or not.
+
+    Returns:
+        A JSON object. Rates are in [0, 1] and None where there is nothing to divide by; turns, tokens, returns and
+        reward parts are means per episode; intervals are 95 %. ``avg_at_k`` and ``pass_at_k`` weigh tasks equally.
+        pass@k is estimated from the tasks that have at least k episodes so far (``tasks``). ``cut_rate`` is the share
+        of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
+        they count as not solved.
+
+    Raises:
+        ResultsError: If it is no results folder or a line of it cannot be read.
+    """
+    path = Path(path)
+    config = read_config(path)
+    identity, context = config["identity"], config["context"]
+    timings = {record["id"]: record for record in read_lines(path, TIMINGS)}
+    solved: dict[int, list[bool]] = {}
+    agents: dict[str, _Agent] = {}
+    seen: set[str] = set()
+    undecided = terminated = truncated = 0
+    for episode in read_lines(path, EPISODES):
+        seen.add(episode["id"])
+        solved.setdefault(episode["task_index"], []).append(bool(episode["success"]))
+        terminated += episode["terminated"]
+        truncated += episode["truncated"]
+        undecided += any(turn["info"].get("verdict") == "undecided" for turn in episode["turns"])
+        _count(agents, episode, timings.get(episode["id"], {}).get("latency_s", ()))
+    failed = {record["id"] for record in read_lines(path, ERRORS)} - seen
+    episodes = len(seen)
+    planned = identity["n"] * identity["samples"]
+    successes = list(solved.values())
+    turns = sum(agent.turns for agent in agents.values())
+    return {
+        "run": str(path),
+        "env": identity["env"],
+        "policy": context["label"],
+        "tasks": identity["tasks"],
+        "samples": identity["samples"],
+        "seed": identity["seed"],
+        "planned": planned,
+        "episodes": episodes,
+        "failed": len(failed),
+        "complete": episodes == planned,
+        "solved": sum(map(sum, successes)),
+        "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
+        "pass_at_k": {str(k): _pass(successes, k) for k in _ks(identity["samples"])},
+        "turns": _per(turns, episodes),
+        "tokens_in": _tokens(sum(agent.tokens_in for agent in agents.values()), episodes),
+        "tokens_out": _tokens(sum(agent.tokens_out for agent in agents.values()), episodes),
+        "invalid_rate": _per(sum(agent.invalid for agent in agents.values()), turns),
+        "terminated": _per(terminated, episodes),
+        "truncated": _per(truncated, episodes),
+        "undecided": undecided,
+        "agents": {name: agent.summary() for name, agent in agents.items()},
+    }
+
+
+@dataclass
+class Counts:
+    """Running counts of a run, for its live line."""
+
+    solved: list[list[bool]] = field(default_factory=list)
+    failed: int = 0
+    tokens: int = 0
+    _rows: dict[int, list[bool]] = field(default_factory=dict)
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes that did not fail."""
+        return sum(map(len, self.solved))
+
+    def add(self, task_index: int, success: bool, tokens: int = 0) -> None:
+        """Count one episode that did not fail."""
+        row = self._rows.get(task_index)
+        if row is None:
+            row = self._rows[task_index] = []
+            self.solved.append(row)
+        row.append(success)
+        self.tokens += tokens
+
+    def success(self) -> str:
+        """Return the success so far with its interval, ``42.0 % [31.2, 53.6]``."""
+        if not self.solved:
+            return "–"
+        low, high = success_interval(self.solved)
+        return f"{100 * avg_at_k(self.solved):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _count(agents: dict[str, _Agent], episode: Mapping[str, Any], latency: Any) -> None:
+    for name, total in episode["returns"].items():
+        agent = agents.setdefault(name, _Agent())
+        agent.episodes += 1
+        agent.total += total
+        for part, value in episode["reward_parts"][name].items():
+            agent.parts[part] = agent.parts.get(part, 0.0) + value
+    for number, turn in enumerate(episode["turns"]):
+        agent = agents[turn["agent"]]
+        agent.turns += 1
+        agent.invalid += turn["invalid"] is not None
+        agent.cut += turn["finish_reason"] == "length"
+        agent.tokens_in += turn["prompt_tokens"]
+        agent.tokens_out += turn["completion_tokens"]
+        agent.policies[turn["policy"]] = None
+        if number < len(latency):
+            agent.latency.append(latency[number])
+
+
+def _ks(samples: int) -> list[int]:
+    """Return 1, 2, 4, … and the number of samples itself."""
+    return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
+
+
+def _pass(successes: list[list[bool]], k: int) -> dict[str, Any] | None:
+    values = [pass_at_k(len(task), sum(task), k) for task in successes if len(task) >= k]
+    if not values:
+        return None
+    if k == 1:
+        enough = [task for task in successes if task]
+        interval = success_interval(enough)
+    else:
+        interval = bootstrap_interval(values)
+    return {"value": float(np.mean(values)), "interval": interval, "tasks": len(values)}
+
+
+def _per(count: float, total: int) -> float | None:
+    return count / total if total else None
+
+
+def _tokens(count: int, episodes: int) -> float | None:
+    """Tokens per episode; None where no policy reported any."""
+    return count / episodes if count and episodes else None
