@@ -1,11 +1,12 @@
 """Tasks and task sets: what an episode is about, where it comes from, and which split it belongs to.
 
-A :class:`Task` is a statement, a gold answer that is never shown, and whatever else its family needs. A :class:`TaskSet`
-is a sequence of tasks with a name and a split. There are two kinds: :class:`ListTaskSet` (rows of a file or a hub data
-set) and :class:`ProceduralTaskSet` (generated on demand, the same task at the same index in every process).
+A :class:`Task` is a statement, a gold answer that is never shown, and whatever else its family needs. A
+:class:`TaskSet` is a sequence of tasks with a name and a split. There are two kinds: :class:`ListTaskSet` (rows of a
+file or a hub data set) and :class:`ProceduralTaskSet` (generated on demand, the same task at the same index in every
+process).
 
-Splits are decided by content. :func:`split_of` hashes the statement, so one statement is in one split whatever the seed,
-the index, the options or the set it came from: train and test cannot overlap.
+Splits are decided by content. :func:`split_of` hashes the statement, so one statement is in one split whatever the
+seed, the index, the options or the set it came from: train and test cannot overlap.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, cast, overload
 
 import gymnasium.error
 
@@ -60,7 +61,7 @@ class FrozenDict(dict[str, Any]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("task data is shared by all episodes and cannot be changed; copy it with dict(task.data)")
 
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __copy__(self) -> FrozenDict:
         return self
@@ -116,7 +117,7 @@ class Task:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits of SHA-256 over the canonical JSON of question, answer and data (the id is not content)."""
+        """16 hexadecimal digits of SHA-256 over the canonical JSON of question, answer and data, without the id."""
         content = json.dumps([self.question, self.answer, self.data], sort_keys=True, ensure_ascii=False, default=str)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -226,6 +227,7 @@ class ListTaskSet(TaskSet):
 
     @property
     def fingerprint(self) -> str:
+        """16 hexadecimal digits over the ids and hashes of the tasks."""
         if not self._fingerprint:
             content = json.dumps([[task.id, task.hash] for task in self._tasks])
             self._fingerprint = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -241,8 +243,8 @@ class ListTaskSet(TaskSet):
         tasks = [task for task in self._tasks if split_of(task.question) == split]
         if not tasks:
             raise TaskError(
-                f"none of the {len(self)} tasks of {self.name!r} belongs to the {split!r} split (one in {TEST_FRACTION} "
-                "is for testing, chosen by content); use split=None for all of them"
+                f"none of the {len(self)} tasks of {self.name!r} belongs to the {split!r} split (one in "
+                f"{TEST_FRACTION} is for testing, chosen by content); use split=None for all of them"
             )
         return ListTaskSet(tasks, name=self.name, split=split)
 
@@ -266,8 +268,8 @@ class ProceduralTaskSet(TaskSet):
     Args:
         name: Name of the set.
         split: ``"train"`` (also for None) or ``"test"``.
-        draw: Returns a random draft from the generator that it is given. A module-level function, so that the set can be
-            sent to another process.
+        draw: Returns a random draft from the generator that it is given. A module-level function, so that the set can
+            be sent to another process.
         options: Keyword arguments of ``draw``.
         size: Number of tasks; 100,000 for train and 1,000 for test by default.
         seed: Another seed gives other tasks of the same kind (and never a task of the other split).
@@ -331,6 +333,7 @@ class ProceduralTaskSet(TaskSet):
 
     @property
     def fingerprint(self) -> str:
+        """16 hexadecimal digits over what the tasks depend on: name, version, options, seed, split, size."""
         return f"{stable_hash(self._key, self.split, self._size):016x}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -429,10 +432,11 @@ def load_tasks(
     Args:
         tasks: A name of ``family``; ``hub:<owner>/<name>[:<config>]``; the path of a ``.jsonl``, ``.jsonl.gz``,
             ``.json`` or ``.parquet`` file or of a folder with ``train.*`` / ``test.*``; or tasks themselves.
-        split: None means: ``"train"`` of a procedural set, all rows of a file or of tasks that are given, the default of a
-            named set. ``"train"`` / ``"test"`` of one file or of given tasks selects rows by content, one in ten for test.
+        split: None means: ``"train"`` of a procedural set, all rows of a file or of tasks that are given, the default
+            of a named set. ``"train"`` / ``"test"`` of one file or of given tasks selects rows by content, one in ten
+            for test.
         family: The named sets of the environment's family.
-        reader: How this family reads a row of a file (``llm_envs.task_files.RowReader``); question and answer columns by
+        reader: How this family reads a row of a file (``llm_envs.task_rows.RowReader``); question and answer columns by
             default.
         **options: Options of the set (``size``, ``seed``, …) or, for files, ``columns={"question": …, "answer": …}``.
 
@@ -446,7 +450,7 @@ def load_tasks(
     if isinstance(tasks, TaskSet):
         given = tasks
     elif isinstance(tasks, Sequence):
-        given = ListTaskSet(tasks)
+        given = ListTaskSet(cast("Sequence[Task]", tasks))
     else:
         raise TaskError(f"tasks must be a name, a path, a TaskSet or a sequence of Task, got {type(tasks).__name__}")
     if not len(given):
@@ -469,16 +473,16 @@ def _load_named(
 ) -> TaskSet:
     if name in family:
         return family[name](split, **options)
-    from llm_envs import task_files
+    from llm_envs import task_files, task_rows
 
     path = Path(name).expanduser()
     if name.startswith("hub:"):
-        return task_files.load_hub(name, split, reader=reader or task_files.read_row, **options)
+        return task_files.load_hub(name, split, reader=reader or task_rows.read_row, **options)
     if path.exists() or task_files.looks_like_path(name):
-        return task_files.load_path(path, split, reader=reader or task_files.read_row, **options)
+        return task_files.load_path(path, split, reader=reader or task_rows.read_row, **options)
     close = get_close_matches(name, family, n=1, cutoff=0.5)
     hint = f" Did you mean: {close[0]!r}?" if close else ""
     raise TaskError(
-        f"There is no task set {name!r}.{hint} The sets are: {', '.join(sorted(family))}; or give the path of a .jsonl, "
-        ".json or .parquet file, or hub:<owner>/<name>."
+        f"There is no task set {name!r}.{hint} The sets are: {', '.join(sorted(family))}; or give the path of a "
+        ".jsonl, .json or .parquet file, or hub:<owner>/<name>."
     )

@@ -1,8 +1,8 @@
 """Generated math problems: one answer each, computed exactly, from the standard library alone.
 
 Every ``draw_*`` function takes a generator and the options of its set and returns a :class:`~llm_envs.tasks.Draft`. The
-statement says everything that the answer depends on (which kind of sequence, which ends count), so that there is one right
-answer. What a function draws from a given generator is fixed: a change of it raises :data:`VERSION`.
+statement says everything that the answer depends on (which kind of sequence, which ends count), so that there is one
+right answer. What a function draws from a given generator is fixed: a change of it raises :data:`VERSION`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from llm_envs.math.word_problems import draw_word_problem
-from llm_envs.tasks import Draft, TaskError, TaskSet, ProceduralTaskSet, enumerate_tasks, reject_options
+from llm_envs.tasks import Draft, ProceduralTaskSet, TaskError, TaskSet, enumerate_tasks, reject_options
 
 __all__ = ["PROCEDURAL", "VERSION", "Generator", "load_procedural"]
 
@@ -217,8 +217,8 @@ def draw_counting(rng: random.Random) -> Draft:
     if kind == "committee":
         n, k, m, j = rng.randint(4, 25), rng.randint(1, 4), rng.randint(4, 25), rng.randint(1, 4)
         return Draft(
-            f"From {n} teachers and {m} students, in how many ways can a committee of exactly {k} teacher{'s' * (k > 1)} and exactly "
-            f"{j} student{'s' * (j > 1)} be chosen?",
+            f"From {n} teachers and {m} students, in how many ways can a committee of exactly {k} "
+            f"teacher{'s' * (k > 1)} and exactly {j} student{'s' * (j > 1)} be chosen?",
             str(math.comb(n, k) * math.comb(m, j)),
         )
     low = rng.randint(1, 300)
@@ -271,13 +271,17 @@ def draw_sequence(rng: random.Random) -> Draft:
             rng.randint(5, 10),
         )
         return Draft(
-            f"A geometric sequence begins {first}, {first * ratio}, {first * ratio**2}, ... What is its {_ordinal(n)} term?",
+            f"A geometric sequence begins {first}, {first * ratio}, {first * ratio**2}, ... What is its {_ordinal(n)} "
+            "term?",
             str(first * ratio ** (n - 1)),
         )
     n = rng.randint(5, 12)
     if kind == "fibonacci":
         a, b = first, rng.randint(-200, 200)
-        question = f"A sequence begins {a}, {b}, and each later term is the sum of the two terms before it. What is its {_ordinal(n)} term?"
+        question = (
+            f"A sequence begins {a}, {b}, and each later term is the sum of the two terms before it. "
+            f"What is its {_ordinal(n)} term?"
+        )
         for _ in range(n - 1):
             a, b = b, a + b
         return Draft(question, str(a))

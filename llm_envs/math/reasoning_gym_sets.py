@@ -1,12 +1,13 @@
 """Sets of the ``reasoning-gym`` library whose answers this family can grade, as ``rg:<name>``.
 
-The list is explicit. A set is in it if its gold answer is one exact number (whole, decimal or fraction) that the statement
-determines, if the gold scores 1.0 with the library's own scorer, and if the same index gives the same task in every
-process. Left out on purpose: sets whose gold may be None (boxnet, graph_color, propositional_logic, rubiks_cube, rush_hour)
-or differs between processes (list_functions); sets where repeating the question is an equal value (fraction_simplification,
-prime_factorization); sets whose gold is rounded (power_function, coin_flip, decimal_arithmetic, polynomial_equations) or
-whose candidates lie within a grader's tolerance (number_format); and those whose statement has several answers
-(number_sequence, aiw).
+The list is explicit. A set is in it if its gold answer is one exact number (whole, decimal or fraction) that the
+statement determines, if the gold scores 1.0 with the library's own scorer, and if the same index gives the same task in
+every process. Left out on purpose: sets whose gold may be None (boxnet, graph_color, propositional_logic, rubiks_cube,
+rush_hour) or differs between processes (list_functions); sets where repeating the question is an equal value
+(fraction_simplification, prime_factorization); sets whose gold is rounded (power_function, coin_flip,
+decimal_arithmetic, polynomial_equations) or whose candidates lie within a grader's tolerance (number_format); and those
+whose statement has several answers (number_sequence, aiw, letter_counting: capitals count, which it does not say).
+self_reference has too few tasks to split.
 
 Only the task comes from the library. Its scorer gives credit for an answer that contains the gold; grading is ours.
 """
@@ -14,7 +15,7 @@ Only the task comes from the library. Its scorer gives credit for an answer that
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from llm_envs.tasks import Draft, ProceduralTaskSet, TaskError, TaskSet, reject_options
@@ -36,13 +37,19 @@ REASONING_GYM = (
     "leg_counting",
     "products",
     "rotten_oranges",
-    "self_reference",
     "simple_equations",
     "simple_geometry",
 )
 
-_SIZE = {"gsm_symbolic": 1_000_000}
-"""Indices that a data set has. The others take any; this one holds a table of that length."""
+_CONFIG: dict[str, dict[str, int]] = {
+    "gsm_symbolic": {"size": 1_000_000},
+    "largest_island": {"min_num_islands": 2, "min_island_size": 2},
+    "lcm": {"max_value": 999},
+    "products": {"min_digits": 2},
+}
+"""Settings that differ from the library's defaults, so that tasks seldom repeat."""
+_INDICES = {"gsm_symbolic": 1_000_000}
+"""Number of indices. The other data sets take any index; this one holds a table as long as its size."""
 _ANY_INDEX = 2**31
 
 
@@ -54,9 +61,9 @@ def _library() -> Any:
     return reasoning_gym
 
 
-@lru_cache(maxsize=None)
+@cache
 def _dataset(name: str) -> Any:
-    return _library().create_dataset(name, seed=0, size=_SIZE.get(name, 1))
+    return _library().create_dataset(name, seed=0, **_CONFIG.get(name, {}))
 
 
 def draw(rng: random.Random, *, dataset: str) -> Draft:
@@ -66,7 +73,7 @@ def draw(rng: random.Random, *, dataset: str) -> Draft:
         rng: Source of randomness.
         dataset: One of :data:`REASONING_GYM`.
     """
-    item = _dataset(dataset)[rng.randrange(_SIZE.get(dataset, _ANY_INDEX))]
+    item = _dataset(dataset)[rng.randrange(_INDICES.get(dataset, _ANY_INDEX))]
     return Draft(item["question"].strip(), item["answer"])
 
 

@@ -1,6 +1,6 @@
 r"""Math task sets: generated, published, and the user's own.
 
-======================  =================================================================================================
+======================  ==========================================================================================
 ``one-digit``           All sums and differences of one-digit numbers
 ``arithmetic``          Whole numbers, ``+ - *`` and brackets (the default of the family)
 ``fractions``           Sums, differences, products and quotients of fractions
@@ -11,11 +11,11 @@ r"""Math task sets: generated, published, and the user's own.
 ``sequences``           Terms and sums of sequences whose rule is stated
 ``rg:<name>``           Sets of reasoning-gym (:mod:`llm_envs.math.reasoning_gym_sets`)
 ``gsm8k`` …             Published sets from the hub (:data:`PUBLISHED`)
-======================  =================================================================================================
+======================  ==========================================================================================
 
-Published sets load through ``datasets``. Where there is no network, point the environment variable ``LLM_ENVS_DATA`` at a
-folder that holds ``<set>/<split>.jsonl``, ``<set>_<split>.jsonl``, or ``<set>.jsonl`` for a set with one split (or the same with
-another suffix of :data:`llm_envs.task_files.SUFFIXES`); files there win over the hub.
+Published sets load through ``datasets``. Where there is no network, point the environment variable ``LLM_ENVS_DATA`` at
+a folder that holds ``<set>/<split>.jsonl``, ``<set>_<split>.jsonl``, or ``<set>.jsonl`` for a set with one split (or
+the same with another suffix of :data:`llm_envs.task_files.SUFFIXES`); files there win over the hub.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from llm_envs import task_files
+from llm_envs import task_files, task_rows
 from llm_envs.math.procedural import PROCEDURAL, load_procedural
 from llm_envs.math.reasoning_gym_sets import REASONING_GYM, load_reasoning_gym
 from llm_envs.parsing import InvalidAction, boxed
-from llm_envs.task_files import ANSWER_COLUMNS, QUESTION_COLUMNS, Columns, Row, RowError
+from llm_envs.task_rows import ANSWER_COLUMNS, QUESTION_COLUMNS, Columns, Row, RowError
 from llm_envs.tasks import Draft, Loader, Task, TaskError, TaskSet, load_tasks, reject_options
 
 __all__ = ["DEFAULT_TASKS", "MATH_TASKS", "PUBLISHED", "Published", "gold", "load_math_tasks", "read_math_row"]
@@ -45,8 +45,9 @@ _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 # DAPO-Math-17k wraps each problem in instructions for another answer format than ours.
 _WRAPPED = re.compile(
-    r"Solve the following math problem step by step\. The last line of your response should be of the form Answer:[^\n]*\n\n"
-    r'(?P<problem>.*?)\n\nRemember to put your answer on its own line after "Answer:"\.?',
+    r"Solve the following math problem step by step\. The last line of your response should be of the form "
+    r"Answer:[^\n]*\n\n(?P<problem>.*?)\n\n"
+    r'Remember to put your answer on its own line after "Answer:"\.?',
     re.DOTALL,
 )
 
@@ -54,9 +55,9 @@ _WRAPPED = re.compile(
 def gold(value: Any) -> str:
     r"""Returns a gold answer as text.
 
-    Numbers lose what only a file format gave them: ``27.0`` and ``"27.0"`` become ``27``, ``"073"`` becomes ``73``. Of a worked
-    solution the answer is what follows the last ``####`` (GSM8K; its thousands separators are removed), else the last
-    ``\boxed{}``. A list with one entry is that entry; several are joined by commas.
+    Numbers lose what only a file format gave them: ``27.0`` and ``"27.0"`` become ``27``, ``"073"`` becomes ``73``. Of
+    a worked solution the answer is what follows the last ``####`` (GSM8K; its thousands separators are removed), else
+    the last ``\boxed{}``. A list with one entry is that entry; several are joined by commas.
 
     >>> gold("Half of 48 is 24.\n#### 1,080"), gold(27.0), gold(r"So $x = \boxed{\frac{1}{2}}$.")
     ('1080', '27', '\\frac{1}{2}')
@@ -101,9 +102,9 @@ def _boxed(text: str) -> str:
 def read_math_row(row: Row, columns: Columns) -> Draft:
     r"""How this family reads a row.
 
-    The question is the first of problem, question, prompt, Problem, Question that there is; a prompt may be a list of chat messages.
-    The answer is the first of answer, Answer, expected_answer, final_answer, reward_model.ground_truth; without one, the last
-    ``\boxed{}`` of the column solution. Both as :func:`gold` and the DAPO wrapper are undone.
+    The question is the first of problem, question, prompt, Problem, Question that there is; a prompt may be a list of
+    chat messages. The answer is the first of answer, Answer, expected_answer, final_answer, reward_model.ground_truth;
+    without one, the last ``\boxed{}`` of the column solution. Both as :func:`gold` and the DAPO wrapper are undone.
 
     Args:
         row: One row.
@@ -112,19 +113,19 @@ def read_math_row(row: Row, columns: Columns) -> Draft:
     Raises:
         RowError: If the row has no question or no usable answer.
     """
-    raw = task_files.column(row, "extra_info.question") if "question" not in columns else None
+    raw = task_rows.column(row, "extra_info.question") if "question" not in columns else None
     if not isinstance(raw, str):
-        raw = task_files.pick(row, columns, "question", QUESTION_COLUMNS)
-    question = task_files.question_text(raw)
+        raw = task_rows.pick(row, columns, "question", QUESTION_COLUMNS)
+    question = task_rows.question_text(raw)
     if wrapped := _WRAPPED.fullmatch(question):
         question = wrapped["problem"].strip()
-    if "answer" in columns or any(task_files.column(row, name) is not None for name in ANSWER_COLUMNS):
-        answer = gold(task_files.pick(row, columns, "answer", ANSWER_COLUMNS))
+    if "answer" in columns or any(task_rows.column(row, name) is not None for name in ANSWER_COLUMNS):
+        answer = gold(task_rows.pick(row, columns, "answer", ANSWER_COLUMNS))
     elif isinstance(row.get("solution"), str):
         answer = gold(_boxed(row["solution"]))
     else:
         raise RowError(f"no answer in any of the columns {', '.join(ANSWER_COLUMNS)}, solution")
-    return Draft(question, answer, task_files.extra_data(row, columns))
+    return Draft(question, answer, task_rows.extra_data(row, columns))
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,9 @@ def _in_folder(folder: Path) -> dict[str, list[Path]]:
 
 
 def _read_published(published: Published, row: Row, columns: Columns) -> Draft:
-    # Copies of a set are often saved with other column names: fall back on the usual ones where a named column is absent.
-    known = {what: name for what, name in published.columns.items() if task_files.column(row, name) is not None}
+    # Copies of a set are often saved with other column names: fall back on the usual ones where a named column is
+    # absent.
+    known = {what: name for what, name in published.columns.items() if task_rows.column(row, name) is not None}
     return read_math_row(row, {**known, **columns})
 
 
@@ -257,7 +259,7 @@ def load_published(
     """
     published = PUBLISHED[name]
     reject_options(name, options, ("columns", "skip_bad_rows"))
-    split = task_files.choose_split(name, split, list(published.splits))
+    split = task_rows.choose_split(name, split, list(published.splits))
     build: dict[str, Any] = {
         "reader": partial(_read_published, published),
         "columns": columns,
@@ -267,16 +269,17 @@ def load_published(
     if files is not None:
         if split not in files:
             raise TaskError(
-                f"{DATA_VARIABLE} has {name!r} but not its {split!r} split; add {name}/{split}.jsonl or {name}_{split}.jsonl there"
+                f"{DATA_VARIABLE} has {name!r} but not its {split!r} split; add {name}/{split}.jsonl or "
+                f"{name}_{split}.jsonl there"
             )
         return task_files.load_files(name, split, files, **build)
     fix = (
-        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with {name}/{split}.jsonl "
-        f"(or .parquet) or {name}_{split}.jsonl"
+        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
+        f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
     )
     data = task_files.fetch(published.hub_id, published.config, fix)
     sources = task_files.hub_sources(f"{name} = {published.hub_id}", data, published.splits)
-    return task_files.load_splits(name, split, sources, **build)
+    return task_rows.load_splits(name, split, sources, **build)
 
 
 MATH_TASKS: dict[str, Loader] = {
@@ -295,8 +298,8 @@ def load_math_tasks(
     Args:
         tasks: See :func:`llm_envs.tasks.load_tasks`.
         split: Likewise.
-        **options: Options of the set: ``size``, ``seed`` and those of its generator; for files and hub data sets ``columns`` and
-            ``skip_bad_rows``.
+        **options: Options of the set: ``size``, ``seed`` and those of its generator; for files and hub data sets
+            ``columns`` and ``skip_bad_rows``.
 
     Raises:
         TaskError: If there is no such set, split, file, option or column.
