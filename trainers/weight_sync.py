@@ -3,12 +3,12 @@
 One small adapter a backend puts the learner's weights into the policy that samples:
 
 * `HFSync`: `hf:` policies, full weights or a LoRA adapter, copied in memory.
-* `VLLMSync`: `vllm:` policies, full weights, in memory for an engine of this process and through a folder for `AsyncLLM`.
+* `VLLMSync`: `vllm:` policies, full weights; in memory to an engine of this process, through a folder to another.
 * `VLLMLoRASync`: `vllm:` policies, a LoRA adapter under a new name for each version.
 
-`verify` then compares the sampler's log-probs of its own tokens with the learner's. An update that is lost in part gives
-plausible text and wrong gradients, so this is checked and not assumed. Weight transfer between GPUs is not part of this
-module: `VLLMSync` to another process goes through the file system.
+`verify` then compares the sampler's log-probs of its own tokens with the learner's. An update that is lost in part
+gives plausible text and wrong gradients, so this is checked and not assumed. Weight transfer between GPUs is not part
+of this module: `VLLMSync` to another process goes through the file system.
 """
 
 from __future__ import annotations
@@ -187,17 +187,16 @@ class VLLMSync(WeightSync):
             )
         if engine.users > 1:
             raise WeightSyncError(
-                f"policy {self.policy.name!r} shares its engine with {engine.users - 1} other, whose weights would change "
-                "too: make policies whose full weights are trained with share=False, or train LoRA adapters"
+                f"policy {self.policy.name!r} shares its engine with {engine.users - 1} other, whose weights would "
+                "change too: make policies whose full weights are trained with share=False, or train LoRA adapters"
             )
         tensors = named_tensors(source)
         if engine.in_process:
-            await engine.reload(weights_iterator=iter(tensors))
+            await engine.reload(version, weights_iterator=iter(tensors))
         else:
             with tempfile.TemporaryDirectory(prefix="llm-envs-weights-") as folder:
                 _save(tensors, Path(folder))
-                await engine.reload(weights_path=folder)
-        self.policy.weight_version = version
+                await engine.reload(version, weights_path=folder)
 
 
 def _save(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
@@ -209,8 +208,8 @@ def _save(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
 class VLLMLoRASync(WeightSync):
     """Gives a vLLM policy a LoRA adapter, under a new name for each version.
 
-    A new name, and not a new file under the old one, because vLLM caches adapters and prefixes by name. The engine needs
-    `enable_lora=True`, and one more slot in `max_loras` than there are adapters.
+    A new name, and not a new file under the old one, because vLLM caches adapters and prefixes by name. The engine
+    needs `enable_lora=True`, and one more slot in `max_loras` than there are adapters.
     """
 
     def __init__(self, policy: VLLMPolicy, *, adapter: str | None = None, folder: str | Path | None = None) -> None:
@@ -240,9 +239,11 @@ class VLLMLoRASync(WeightSync):
         if adapter != "default":  # peft puts every other adapter into a folder of its own
             path = path / adapter
         new, old = LoRARequest(f"{adapter}-v{version}-{number}", number, str(path)), self.policy.lora
-        await self.policy.engine.swap_lora(new, old)
+        await self.policy.engine.add_lora(new)
         self.policy.lora = new
         self.policy.weight_version = version
+        if old is not None:  # requests that started with it have ended once the engine is idle
+            await self.policy.engine.remove_lora(old)
         for stale in self.folder.glob("v*-*"):
             if stale not in (path, *path.parents):
                 shutil.rmtree(stale)
@@ -265,8 +266,8 @@ async def verify(
 ) -> SyncReport:
     """Prove that a policy samples with the learner's weights.
 
-    The policy answers each prompt at temperature 1; the log-probs that it reports for its own tokens must be those that the
-    learner computes for them.
+    The policy answers each prompt at temperature 1; the log-probs that it reports for its own tokens must be those
+    that the learner computes for them.
 
     Args:
         policy: The policy that samples.
@@ -281,8 +282,8 @@ async def verify(
         The comparison, which has passed.
 
     Raises:
-        WeightSyncError: If a log-prob differs by more than `tol`. The message names the policy, the difference and, where
-            the served weights can be compared, the layer group.
+        WeightSyncError: If a log-prob differs by more than `tol`. The message names the policy, the difference and,
+            where the served weights can be compared, the layer group.
         ValueError: If there are no prompts.
     """
     if not prompts:

@@ -1,7 +1,7 @@
 """Policies: who answers an observation, behind one interface and one spec string.
 
-Only the interface is imported here. A backend (torch, vllm, transformers, openai) is imported when a policy that runs on
-it is made.
+Only the interface is imported here. A backend (torch, vllm, transformers, openai) is imported when a policy that runs
+on it is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The policy interface: a `Request` in, `Completion`s out, and the spec strings that name a policy.
 
-A policy answers one observation of one agent. It knows nothing of episodes; the rollout calls `Policy.generate` and may call
-it for many episodes at once. Token ids and log-probs travel with the text, so training never re-tokenises.
+A policy answers one observation of one agent. It knows nothing of episodes; the rollout calls `Policy.generate` and
+may call it for many episodes at once. Token ids and log-probs travel with the text, so training never re-tokenises.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Completion:
         finish_reason: `stop` if the policy ended it, `length` if `max_tokens` did.
         prompt_ids: Token ids of the prompt, or None if the policy has no tokens.
         token_ids: Token ids that were sampled, including the end token if the model sampled one, never padding.
-        logprobs: Log-probability of each of `token_ids` under the distribution it was drawn from (after temperature, top-k
-            and top-p; greedy: under the plain softmax), same length.
+        logprobs: Log-probability of each of `token_ids` under the distribution it was drawn from (after temperature,
+            top-k and top-p; greedy: under the plain softmax), same length.
         weight_version: Version of the weights that sampled it.
         prompt_tokens: Length of the prompt in tokens, if known.
         completion_tokens: Length of the completion in tokens, if known.
@@ -270,8 +270,8 @@ def make_policy(spec: str, **options: Any) -> Policy:
 
     Args:
         spec: One of the forms in `SPEC_FORMS`.
-        **options: Options of the policy class that the spec names, e.g. `system_prompt` for `hf`, `vllm` and `openai`, or
-            engine options for `vllm`.
+        **options: Options of the policy class that the spec names, e.g. `system_prompt` for `hf`, `vllm` and `openai`,
+            or engine options for `vllm`.
 
     Returns:
         The policy. Models are loaded now, so a wrong name fails here and not in the first episode.

@@ -1,7 +1,7 @@
 """Deterministic batches: requests are held until every live episode waits, then served in the order of their keys.
 
-Which requests share a batch then depends on what the episodes do and never on timing, so a run of a batching policy repeats
-bit for bit.
+Which requests share a batch then depends on what the episodes do and never on timing, so a run of a batching policy
+repeats bit for bit.
 """
 
 from __future__ import annotations

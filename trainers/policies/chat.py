@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Prompter:
     """Turns an observation into prompt token ids.
 
-    The observation is one user message through the model's chat template, followed by the generation prompt. A base model
-    without a chat template gets the raw text.
+    The observation is one user message through the model's chat template, followed by the generation prompt. A base
+    model without a chat template gets the raw text.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class Prompter:
 
         Args:
             tokenizer: The model's tokenizer.
-            system_prompt: Text of a system message before the user's, which may be empty. None sends none: the template then
-                may add its own.
+            system_prompt: Text of a system message before the user's, which may be empty. None sends none: the
+                template then may add its own.
             chat_template_kwargs: Further variables of the chat template, e.g. `{"enable_thinking": False}`.
 
         Raises:
@@ -66,7 +66,7 @@ class Prompter:
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> tuple[int, ...]:
-    """Return the ids that end a completion: those of the generation config, the tokenizer's, and `<|im_end|>`, sorted."""
+    """Return the ids that end a completion: the generation config's, the tokenizer's, and `<|im_end|>`; sorted."""
     ids: set[int] = set()
     for value in (getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         if isinstance(value, int):
@@ -91,5 +91,5 @@ def check_length(policy: str, prompt_tokens: int, max_tokens: int, limit: int) -
         raise PolicyError(
             f"policy {policy!r}: a prompt of {prompt_tokens} tokens and max_tokens = {max_tokens} make "
             f"{prompt_tokens + max_tokens}, but the model holds {limit}: lower max_tokens to at most "
-            f"{max(limit - prompt_tokens, 0)}, shorten the observation, or use a longer context (max_model_len for vllm)"
+            f"{max(limit - prompt_tokens, 0)}, shorten the observation, or give vllm a larger max_model_len"
         )

@@ -1,7 +1,7 @@
 """A batched sampling loop for transformers models, with random numbers of its own for every row.
 
-A row's noise comes from its seed alone, so it does not depend on which other rows share the batch. The probabilities do so
-only through rounding: a matrix product of another batch size may differ in its last bits.
+A row's noise comes from its seed alone, so it does not depend on which other rows share the batch. The probabilities
+do so only through rounding: a matrix product of another batch size may differ in its last bits.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class Decoded:
 def processed_logprobs(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Return the log-probabilities that tokens are drawn from.
 
-    Temperature first, then top-k, then top-p over what is left, renormalised: the order and the treatment of ties (tokens
-    tied with the k-th are kept) of vLLM's `processed_logprobs`. Greedy sampling leaves the distribution as it is.
+    Temperature first, then top-k, then top-p over what is left, renormalised: the order and the treatment of ties
+    (tokens tied with the k-th are kept) of vLLM's `processed_logprobs`. Greedy sampling leaves the distribution as it
+    is.
 
     Args:
         logits: Shape `(..., vocabulary)`.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class HFPolicy(Policy):
     """Samples with a batched loop of its own on a transformers model.
 
-    Requests are held until every episode that joined waits; then they run in batches, in the order of their keys. The same
-    run therefore repeats bit for bit on the same machine. The model runs in a worker thread.
+    Requests are held until every episode that joined waits; then they run in batches, in the order of their keys. The
+    same run therefore repeats bit for bit on the same machine. The model runs in a worker thread.
 
     Attributes:
         model: The transformers model, or a peft model around it once an adapter was loaded.
@@ -120,9 +120,7 @@ class HFPolicy(Policy):
             for job in jobs
             for index in range(job.request.n)
         ]
-        decoded = decode(
-            self.model, rows, sampling, end_ids=self._end_ids, pad_id=self._pad_id, to_text=self._text
-        )
+        decoded = decode(self.model, rows, sampling, end_ids=self._end_ids, pad_id=self._pad_id, to_text=self._text)
         completions = iter(
             Completion(
                 text=cut_at_stop(self._text(result.token_ids), sampling.stop),
@@ -159,8 +157,8 @@ class HFPolicy(Policy):
         wrong = sorted(name for name in set(own) & set(tensors) if own[name].shape != tensors[name].shape)
         if unknown or missing or wrong:
             raise PolicyError(
-                f"policy {self.name!r}: the weights do not fit the model: unknown {unknown[:3]}, missing {missing[:3]}, "
-                f"of another shape {wrong[:3]} (first three of each)"
+                f"policy {self.name!r}: the weights do not fit the model: unknown {unknown[:3]}, missing "
+                f"{missing[:3]}, of another shape {wrong[:3]} (first three of each)"
             )
         await self._batcher.run(lambda: self._copy(own, tensors, version))
 
@@ -172,9 +170,7 @@ class HFPolicy(Policy):
                 own[name].copy_(tensor)
         self.weight_version = version
 
-    async def load_adapter(
-        self, config: PeftConfig, tensors: Mapping[str, torch.Tensor], version: int
-    ) -> None:
+    async def load_adapter(self, config: PeftConfig, tensors: Mapping[str, torch.Tensor], version: int) -> None:
         """Put a LoRA adapter on the model, or new weights into the one that it has, between two batches.
 
         Args:

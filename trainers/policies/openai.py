@@ -27,8 +27,9 @@ _SEED_BITS = 31  # servers differ in the seeds that they take; all take this ran
 class OpenAIPolicy(Policy):
     """Asks a server, one request a candidate, and retries what may pass.
 
-    Text, finish reason and token counts are the server's. Log-probs are reported if the server gives one for each completion
-    token; token ids are unknown, so such a policy cannot be trained. Whether a seed is honoured is up to the server.
+    Text, finish reason and token counts are the server's. Log-probs are reported if the server gives one for each
+    completion token; token ids are unknown, so such a policy cannot be trained. Whether a seed is honoured is up to
+    the server.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class OpenAIPolicy(Policy):
             base_url: Address up to and including the API's version, e.g. `http://localhost:8000/v1`.
             name: The spec string; `openai:<model>@<base url>` if not given.
             system_prompt: Text of a system message before the observation; None sends none.
-            api_key: Key; `$OPENAI_API_KEY` if not given, and a dummy where that is not set either, as local servers want.
+            api_key: Key; `$OPENAI_API_KEY` if not given, and a dummy where that is not set either, as local servers
+                want.
             timeout_s: Longest wait for one answer, in seconds.
             retries: Further attempts after a status 408, 409, 429 or 5xx, a timeout or a failed connection.
             backoff_s: Wait before the first retry in seconds; it doubles with every further one, up to 60 s.
@@ -130,7 +132,8 @@ class OpenAIPolicy(Policy):
         """Answer a request; see `Policy.generate`.
 
         Raises:
-            PolicyError: If the server refuses the request, or still fails after the last retry. The message names its URL.
+            PolicyError: If the server refuses the request, or still fails after the last retry. The message names its
+                URL.
         """
         seeds = [candidate_seed(request.seed, index) % 2**_SEED_BITS for index in range(request.n)]
         tasks = [asyncio.ensure_future(self._complete(request, seed)) for seed in seeds]

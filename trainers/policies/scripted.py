@@ -78,8 +78,8 @@ class RandomPolicy(Policy):
 class ReplayPolicy(Policy):
     """Plays back the actions of a recorded run.
 
-    A turn is found by task id, sample, turn index and agent. Token ids and log-probs come back with the text if the run has
-    them.
+    A turn is found by task id, sample, turn index and agent. Token ids and log-probs come back with the text if the
+    run has them.
     """
 
     def __init__(self, run: str | Path, name: str | None = None) -> None:
@@ -90,8 +90,8 @@ class ReplayPolicy(Policy):
             name: The spec string; `replay:<run>` if not given.
 
         Raises:
-            PolicyError: If there is no such file, or a line of it is not a recorded episode. A last line that was cut off by
-                a crash (no newline at its end) is left out.
+            PolicyError: If there is no such file, or a line of it is not a recorded episode. A last line that was cut
+                off by a crash (no newline at its end) is left out.
         """
         super().__init__(f"replay:{run}" if name is None else name)
         path = Path(run).expanduser()

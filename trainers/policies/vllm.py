@@ -21,7 +21,8 @@ from trainers.policies.base import (
     candidate_seed,
 )
 from trainers.policies.chat import Prompter, check_length, end_token_ids
-from trainers.policies.vllm_engine import AsyncVLLMEngine, Engine, VLLMEngine, import_vllm
+from trainers.policies.vllm_async import AsyncVLLMEngine
+from trainers.policies.vllm_engine import Engine, VLLMEngine, import_vllm
 
 _KINDS: Mapping[str, type[VLLMEngine] | type[AsyncVLLMEngine]] = {"local": VLLMEngine, "async": AsyncVLLMEngine}
 _SHARED: dict[tuple[str, str, str], Engine] = {}
@@ -33,7 +34,8 @@ def acquire_engine(model: str, *, kind: str = "local", share: bool = True, **opt
     Args:
         model: Bundled name, local folder or hub id.
         kind: `local` for an engine in this process, `async` for vLLM's `AsyncLLM`.
-        share: False gives an engine that no other call returns. Policies whose full weights are trained apart need that.
+        share: False gives an engine that no other call returns. Policies whose full weights are trained apart need
+            that.
         **options: vLLM's engine arguments.
 
     Raises:
@@ -109,7 +111,7 @@ class VLLMPolicy(Policy):
         return cls(running, name=spec, system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs)
 
     @property
-    def weight_version(self) -> int:  # type: ignore[override]
+    def weight_version(self) -> int:
         """Version of the adapter in use, or of the engine's base weights without one."""
         return self._adapter_version if self.lora is not None else self.engine.weight_version
 
@@ -148,9 +150,9 @@ class VLLMPolicy(Policy):
             logprobs=0,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await self.engine.generate(prompt_ids, params, self.lora)
-        # Weights change only while the engine is idle, so the version now is the version that sampled.
-        return self._completion(prompt_ids, output.outputs[0], self.weight_version)
+        lora, adapter_version = self.lora, self._adapter_version
+        output, base_version = await self.engine.generate(prompt_ids, params, lora)
+        return self._completion(prompt_ids, output.outputs[0], base_version if lora is None else adapter_version)
 
     def _completion(self, prompt_ids: tuple[int, ...], output: Any, version: int) -> Completion:
         if output.finish_reason not in ("stop", "length"):

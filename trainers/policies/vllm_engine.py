@@ -1,7 +1,8 @@
-"""vLLM engines behind one small interface: in this process, or `AsyncLLM` with its engine in a process of its own.
+"""vLLM engines behind one small interface, and the one that runs in this process.
 
 Each engine lives in a thread of its own and can be used from any event loop. Requests join the running batch at once;
-control calls (new weights, adapters) wait until the engine is idle, so no completion ever mixes two versions of the weights.
+control calls (new weights, adapters) wait until the engine is idle, so no completion ever mixes two versions of the
+weights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -82,23 +83,23 @@ def import_vllm(policy: str) -> Any:
 
 
 @contextlib.contextmanager
-def _contained() -> Iterator[None]:
+def contained() -> Iterator[None]:
     """Undo what the start of an engine does to this process.
 
-    It seeds the global generators, replaces `torch.set_num_threads` by a function that does nothing, and sets variables such
-    as LD_PRELOAD for every later child process.
+    It seeds the global generators, replaces `torch.set_num_threads` by a function that does nothing, and sets
+    variables such as LD_PRELOAD for every later child process.
     """
     import numpy as np
     import torch
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     set_num_threads = torch.set_num_threads
     variables = {name: os.environ.get(name) for name in ("LD_PRELOAD", "TORCH_COMPILE_DISABLE")}
     try:
         yield
     finally:
         random.setstate(states[0])
-        np.random.set_state(states[1])
+        np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
         torch.set_num_threads = set_num_threads
         for name, value in variables.items():
@@ -129,7 +130,7 @@ def engine_args(model: str, options: Mapping[str, Any]) -> Any:
             arguments["kv_cache_memory_bytes"] = _CPU_KV_CACHE_BYTES
     unknown = sorted(set(options) - set(AsyncEngineArgs.__dataclass_fields__))
     if unknown:
-        raise PolicyError(f"vLLM has no engine option {', '.join(map(repr, unknown))}; see vllm.EngineArgs for those there are")
+        raise PolicyError(f"vLLM has no engine option {', '.join(map(repr, unknown))}; vllm.EngineArgs lists them")
     fixed = sorted({"model", "logprobs_mode", "worker_extension_cls"} & set(options))
     if fixed:
         raise PolicyError(f"engine option {', '.join(map(repr, fixed))} is set by the policy and cannot be changed")
@@ -172,13 +173,16 @@ class Engine(ABC):
             self.generation_config = None
 
     @abstractmethod
-    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> Any:
-        """Return vLLM's finished `RequestOutput`. Cancelling the call aborts the request.
+    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> tuple[Any, int]:
+        """Answer one request. Cancelling the call aborts it.
 
         Args:
             prompt_ids: Token ids of the prompt.
             params: vLLM's `SamplingParams` with `n` = 1 and `output_kind` FINAL_ONLY.
             lora: vLLM's `LoRARequest`, or None for the base model.
+
+        Returns:
+            vLLM's finished `RequestOutput`, and the version of the base weights that it was sampled with.
 
         Raises:
             PolicyError: If the engine refuses the request or has failed.
@@ -189,16 +193,21 @@ class Engine(ABC):
         """Call a method of every worker while the engine is idle, and return their results."""
 
     @abstractmethod
-    async def reload(self, **source: Any) -> None:
+    async def reload(self, version: int, **source: Any) -> None:
         """Replace the base weights while the engine is idle: no request mixes versions, no cached prefix survives.
 
         Args:
+            version: Version of the new weights.
             **source: Arguments of vLLM's `reload_weights`: `weights_iterator` (in this process only) or `weights_path`.
         """
 
     @abstractmethod
-    async def swap_lora(self, new: Any, old: Any = None) -> None:
-        """Load an adapter, and drop an old one when no request uses it any more."""
+    async def add_lora(self, lora: Any) -> None:
+        """Load an adapter, vLLM's `LoRARequest`, while the engine is idle."""
+
+    @abstractmethod
+    async def remove_lora(self, lora: Any) -> None:
+        """Drop an adapter while the engine is idle, so no running request uses it."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -212,6 +221,7 @@ class _Generate:
     lora: Any
     future: Future[Any] = field(default_factory=Future)
     cancelled: bool = False
+    version: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -277,8 +287,8 @@ class VLLMEngine(Engine):
         if not _LIVE:
             client.shutdown()
             return
-        # The full shutdown, which vLLM also calls when the client is collected, destroys the process groups that the other
-        # engines still use. The last engine does it.
+        # The full shutdown, which vLLM also calls when the client is collected, destroys the process groups that the
+        # other engines still use. The last engine does it.
         client._finalizer.detach()
         client.engine_core.model_executor.shutdown()
         client.engine_core.scheduler.shutdown()
@@ -288,7 +298,7 @@ class VLLMEngine(Engine):
         from vllm.v1.engine.llm_engine import LLMEngine
         from vllm.v1.executor import Executor
 
-        with _contained():
+        with contained():
             config = engine_args(self.model, self._options).create_engine_config(UsageContext.LLM_CLASS)
             engine = LLMEngine(
                 vllm_config=config,
@@ -324,13 +334,15 @@ class VLLMEngine(Engine):
         if self._running:
             for output in self._step():
                 if output.finished:
-                    self._running.pop(output.request_id).future.set_result(output)
+                    item = self._running.pop(output.request_id)
+                    item.future.set_result((output, item.version))
         return True
 
     def _step(self) -> list[Any]:
         import torch
 
-        # vLLM compiles a small function of its sampler even with enforce_eager, which takes 15 s and a C++ compiler on a CPU.
+        # vLLM compiles a small function of its sampler even with enforce_eager, which takes 15 s and a C++ compiler on
+        # a CPU.
         stance = torch.compiler.set_stance("force_eager") if self._eager else contextlib.nullcontext()
         with _TURNS, stance:
             outputs: list[Any] = self._engine.step()
@@ -348,6 +360,7 @@ class VLLMEngine(Engine):
             request_id = str(next(self._ids))
             prompt = tokens_input(list(item.prompt_ids))
             self._engine.add_request(request_id, prompt, item.params, lora_request=item.lora)
+            item.version = self.weight_version
             self._running[request_id] = item
         except Exception as error:  # noqa: BLE001  (the failure of one item, handed to who waits for it)
             item.future.set_exception(error)
@@ -386,12 +399,13 @@ class VLLMEngine(Engine):
                 raise self._failure()
             self._inbox.put(item)
 
-    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> Any:
+    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> tuple[Any, int]:
         """Answer one request; see `Engine.generate`."""
         item = _Generate(prompt_ids, params, lora)
         self._put(item)
         try:
-            return await asyncio.wrap_future(item.future)
+            result: tuple[Any, int] = await asyncio.wrap_future(item.future)
+            return result
         except asyncio.CancelledError:
             item.cancelled = True
             raise
@@ -407,25 +421,24 @@ class VLLMEngine(Engine):
         """Call a method of every worker; see `Engine.rpc`."""
         return await self.call(lambda engine: engine.collective_rpc(method, kwargs=kwargs))
 
-    async def reload(self, **source: Any) -> None:
+    async def reload(self, version: int, **source: Any) -> None:
         """Replace the base weights; see `Engine.reload`."""
 
         def replace(engine: Any) -> None:
             engine.collective_rpc("reload_weights", kwargs=source)
             engine.collective_rpc("repack_output_head")
-            _check_reset(self.model, engine.reset_prefix_cache())
+            check_reset(self.model, engine.reset_prefix_cache())
+            self.weight_version = version
 
         await self.call(replace)
 
-    async def swap_lora(self, new: Any, old: Any = None) -> None:
-        """Load an adapter; see `Engine.swap_lora`."""
+    async def add_lora(self, lora: Any) -> None:
+        """Load an adapter; see `Engine.add_lora`."""
+        await self.call(lambda engine: engine.add_lora(lora))
 
-        def swap(engine: Any) -> None:
-            if old is not None:
-                engine.remove_lora(old.lora_int_id)
-            engine.add_lora(new)
-
-        await self.call(swap)
+    async def remove_lora(self, lora: Any) -> None:
+        """Drop an adapter; see `Engine.remove_lora`."""
+        await self.call(lambda engine: engine.remove_lora(lora.lora_int_id))
 
     async def close(self) -> None:
         """Stop the engine; see `Engine.close`."""
@@ -434,101 +447,7 @@ class VLLMEngine(Engine):
         await asyncio.to_thread(self._thread.join)
 
 
-class AsyncVLLMEngine(Engine):
-    """vLLM's `AsyncLLM`: the engine runs in a process of its own, and a thread of this one talks to it."""
-
-    in_process = False
-
-    def __init__(self, model: str, **options: Any) -> None:
-        """Start the engine's process and wait until it serves; see `VLLMEngine`."""
-        super().__init__(model)
-        import_vllm(f"vllm:{model}")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-async", daemon=True)
-        self._thread.start()
-        self._ids = itertools.count()
-        self._closed = False
-        self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
-        self.max_length = int(self._engine.model_config.max_model_len)
-        self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
-        self._describe()
-
-    async def _build(self, options: Mapping[str, Any]) -> Any:
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        arguments = engine_args(self.model, options)
-        with _contained():
-            if arguments.enforce_eager:
-                os.environ["TORCH_COMPILE_DISABLE"] = "1"  # for the child, see VLLMEngine._step
-            return AsyncLLM.from_engine_args(arguments)
-
-    async def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        if self._closed:
-            coroutine.close()
-            raise PolicyError(f"the vLLM engine of {self.model!r} is closed")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
-
-    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> Any:
-        """Answer one request; see `Engine.generate`."""
-        return await self._run(self._generate(prompt_ids, params, lora))
-
-    async def _generate(self, prompt_ids: Sequence[int], params: Any, lora: Any) -> Any:
-        from vllm.inputs.engine import tokens_input
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-
-        output = None
-        try:
-            prompt = tokens_input(list(prompt_ids))
-            async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora):
-                pass
-        except (EngineDeadError, EngineGenerateError) as error:
-            raise PolicyError(f"the vLLM engine of {self.model!r} failed: {type(error).__name__}: {error}") from error
-        return output
-
-    async def _idle(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run a control call after the running requests have ended and before any other starts."""
-        await self._engine.pause_generation(mode="wait", clear_cache=False)
-        try:
-            return await coroutine
-        finally:
-            await self._engine.resume_generation()
-
-    async def rpc(self, method: str, **kwargs: Any) -> list[Any]:
-        """Call a method of every worker; see `Engine.rpc`."""
-        result: list[Any] = await self._run(self._idle(self._engine.collective_rpc(method, kwargs=kwargs)))
-        return result
-
-    async def reload(self, **source: Any) -> None:
-        """Replace the base weights; see `Engine.reload`."""
-
-        async def replace() -> None:
-            await self._engine.collective_rpc("reload_weights", kwargs=source)
-            await self._engine.collective_rpc("repack_output_head")
-            _check_reset(self.model, await self._engine.reset_prefix_cache())
-
-        await self._run(self._idle(replace()))
-
-    async def swap_lora(self, new: Any, old: Any = None) -> None:
-        """Load an adapter; see `Engine.swap_lora`."""
-
-        async def swap() -> None:
-            if old is not None:
-                await self._engine.remove_lora(old.lora_int_id)
-            await self._engine.add_lora(new)
-
-        await self._run(self._idle(swap()))
-
-    async def close(self) -> None:
-        """Stop the engine; see `Engine.close`."""
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.to_thread(self._engine.shutdown)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
-        self._loop.close()
-
-
-def _check_reset(model: str, done: bool | None) -> None:
+def check_reset(model: str, done: bool | None) -> None:
+    """Raise a PolicyError if vLLM did not drop its prefix cache."""
     if done is False:
         raise PolicyError(f"the vLLM engine of {model!r} kept its prefix cache, which holds results of the old weights")

@@ -43,8 +43,9 @@ class WorkerExtension:
     def repack_output_head(self) -> bool:
         """Pack the output head's weights again; return whether there was anything to pack.
 
-        On a CPU, vLLM multiplies by packed copies of the weights. A weight reload packs every linear layer again, but not the
-        output head of a model whose head is tied to the embeddings: without this call it goes on with the old weights.
+        On a CPU, vLLM multiplies by packed copies of the weights. A weight reload packs every linear layer again, but
+        not the output head of a model whose head is tied to the embeddings: without this call it goes on with the old
+        weights.
         """
         from vllm.platforms import current_platform
 
@@ -67,8 +68,8 @@ class WorkerExtension:
             folder: Folder with `model.safetensors`.
 
         Returns:
-            Largest relative difference of each layer group that could be compared. A linear layer and the output head are
-            compared by their product with a fixed random matrix, because the packed weights cannot be read back.
+            Largest relative difference of each layer group that could be compared. A linear layer and the output head
+            are compared by their product with a fixed random matrix, because the packed weights cannot be read back.
         """
         if named_tensors is None:
             from safetensors.torch import load_file

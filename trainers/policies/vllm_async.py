@@ -1,0 +1,147 @@
+"""vLLM's `AsyncLLM`: an engine in a process of its own, behind the same interface as the one in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from trainers.policies.base import PolicyError
+from trainers.policies.vllm_engine import Engine, check_reset, contained, engine_args, import_vllm
+
+_T = TypeVar("_T")
+
+
+class _Gate:
+    """Many requests at once, or one control call alone. A control call that waits holds up the requests after it."""
+
+    def __init__(self) -> None:
+        self._condition = asyncio.Condition()
+        self._running = 0
+        self._taken = False
+
+    @contextlib.asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        async with self._condition:
+            await self._condition.wait_for(lambda: not self._taken)
+            self._running += 1
+        try:
+            yield
+        finally:
+            async with self._condition:
+                self._running -= 1
+                self._condition.notify_all()
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        async with self._condition:
+            await self._condition.wait_for(lambda: not self._taken)
+            self._taken = True
+        try:
+            async with self._condition:
+                await self._condition.wait_for(lambda: self._running == 0)
+            yield
+        finally:
+            async with self._condition:
+                self._taken = False
+                self._condition.notify_all()
+
+
+class AsyncVLLMEngine(Engine):
+    """vLLM's `AsyncLLM`: the engine runs in a process of its own, and a thread of this one talks to it."""
+
+    in_process = False
+
+    def __init__(self, model: str, **options: Any) -> None:
+        """Start the engine's process and wait until it serves; see `VLLMEngine`."""
+        super().__init__(model)
+        import_vllm(f"vllm:{model}")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-async", daemon=True)
+        self._thread.start()
+        self._ids = itertools.count()
+        self._gate = _Gate()
+        self._closed = False
+        self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
+        self.max_length = int(self._engine.model_config.max_model_len)
+        self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
+        self._describe()
+
+    async def _build(self, options: Mapping[str, Any]) -> Any:
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        arguments = engine_args(self.model, options)
+        with contained():
+            if arguments.enforce_eager:
+                os.environ["TORCH_COMPILE_DISABLE"] = "1"  # for the child, see VLLMEngine._step
+            return AsyncLLM.from_engine_args(arguments)
+
+    async def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        if self._closed:
+            coroutine.close()
+            raise PolicyError(f"the vLLM engine of {self.model!r} is closed")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> tuple[Any, int]:
+        """Answer one request; see `Engine.generate`."""
+        return await self._run(self._generate(prompt_ids, params, lora))
+
+    async def _generate(self, prompt_ids: Sequence[int], params: Any, lora: Any) -> tuple[Any, int]:
+        from vllm.inputs.engine import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        prompt = tokens_input(list(prompt_ids))
+        async with self._gate.shared():
+            version, output = self.weight_version, None
+            stream = self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora)
+            try:
+                async for part in stream:
+                    output = part
+            except (EngineDeadError, EngineGenerateError) as error:
+                raise PolicyError(
+                    f"the vLLM engine of {self.model!r} failed: {type(error).__name__}: {error}"
+                ) from error
+        return output, version
+
+    async def _idle(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a control call after the running requests have ended and before any other starts."""
+        async with self._gate.exclusive():
+            return await coroutine
+
+    async def rpc(self, method: str, **kwargs: Any) -> list[Any]:
+        """Call a method of every worker; see `Engine.rpc`."""
+        result: list[Any] = await self._run(self._idle(self._engine.collective_rpc(method, kwargs=kwargs)))
+        return result
+
+    async def reload(self, version: int, **source: Any) -> None:
+        """Replace the base weights; see `Engine.reload`."""
+
+        async def replace() -> None:
+            await self._engine.collective_rpc("reload_weights", kwargs=source)
+            await self._engine.collective_rpc("repack_output_head")
+            check_reset(self.model, await self._engine.reset_prefix_cache())
+            self.weight_version = version
+
+        await self._run(self._idle(replace()))
+
+    async def add_lora(self, lora: Any) -> None:
+        """Load an adapter; see `Engine.add_lora`."""
+        await self._run(self._idle(self._engine.add_lora(lora)))
+
+    async def remove_lora(self, lora: Any) -> None:
+        """Drop an adapter; see `Engine.remove_lora`."""
+        await self._run(self._idle(self._engine.remove_lora(lora.lora_int_id)))
+
+    async def close(self) -> None:
+        """Stop the engine; see `Engine.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._engine.shutdown)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
