@@ -97,7 +97,7 @@ class Worker:
     """
 
     def __init__(self, isolation: str, python: str | None = None) -> None:
-        interpreter = os.path.realpath(python or getattr(sys, "_base_executable", sys.executable))
+        interpreter = os.path.realpath(python or _base_interpreter())
         privileged = isolation != "none" and _is_root()
         self._owner = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -278,6 +278,11 @@ class _Exchange:
     def close(self) -> None:
         for descriptor in tuple(self._open):
             self._shut(descriptor)
+
+
+def _base_interpreter() -> str:
+    """The interpreter we run on, not that of a virtual environment around it."""
+    return str(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def _is_root() -> bool:

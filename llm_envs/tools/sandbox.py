@@ -30,7 +30,7 @@ _ISOLATING = ("bwrap", "userns")
 _MIB = 1 << 20
 
 
-class SandboxUnavailable(RuntimeError):  # noqa: N818 - it names a state of the machine, as ModuleNotFoundError does not
+class SandboxUnavailable(RuntimeError):
     """This machine cannot isolate programs as asked; the text says why and what to install."""
 
 
@@ -228,8 +228,8 @@ def _start(isolation: str) -> tuple[str, Worker]:
             reasons[candidate] = str(error)
     tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise SandboxUnavailable(
-        f"cannot isolate programs on this machine ({tried}). Install the package bubblewrap (for example `apt-get install "
-        'bubblewrap`), or accept the risk of running model-written code unprotected with isolation="none"'
+        f"cannot isolate programs on this machine ({tried}). Install the package bubblewrap (for example `apt-get "
+        'install bubblewrap`), or accept the risk of running model-written code unprotected with isolation="none"'
     )
 
 

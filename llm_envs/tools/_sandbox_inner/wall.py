@@ -1,6 +1,6 @@
 """The outer wall without bubblewrap: namespaces and a root file system of our own making.
 
-It leaves the worker where bubblewrap would: alone in its namespaces, with a small read-only system, `ROOT` in it for the
+It leaves the worker where bubblewrap would: alone in its namespaces, with a small read-only system at `ROOT` for the
 programs, a /proc that only the worker sees, and nothing of the host's files.
 """
 

@@ -37,8 +37,10 @@ _STATUS = struct.Struct("i")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # What programs import most; loaded once, so that a program need not. None of them keeps state of a program.
-_PRELOAD = ("bisect", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "io", "itertools",
-            "json", "math", "operator", "random", "re", "string", "time", "traceback", "typing")  # fmt: skip
+_PRELOAD = (
+    "bisect", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "io", "itertools",
+    "json", "math", "operator", "random", "re", "string", "time", "traceback", "typing",
+)  # fmt: skip
 
 
 class ParentGoneError(Exception):
@@ -194,9 +196,7 @@ def _watch(control: socket.socket, request: Request, pid: int, isolated: bool) -
             if control.fileno() in ready:
                 message = control.recv(1 << 16)
                 reason = json.loads(message)["kill"] if message else "gone"
-            elif left <= 0:
-                reason = "timeout"
-            elif usage.cpu_s > request.cpu_s:
+            elif left <= 0 or usage.cpu_s > request.cpu_s:
                 reason = "timeout"
             elif usage.resident > request.memory_bytes:
                 seen.resident = max(seen.resident, sum(map(_proportional, usage.pids)))

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_envs.parsing import InvalidAction, boxed, code_block, tag
+
+plain = st.text(st.characters(blacklist_characters="{}\\", blacklist_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"\boxed{4}", "4"),
+        (r"so \boxed{3}, no: \boxed{4}", "4"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed {4}", "4"),
+        (r"\fbox{4}", "4"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"$\boxed{ x }$ is it", "x"),
+        (r"\boxed{1}\boxed{2}\boxed{3}", "3"),
+        (r"\boxed{1}" * 40, "1"),
+    ],
+)
+def test_boxed(text, content):
+    assert boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "No final answer"),
+        ("4", "No final answer"),
+        ("boxed{4}", "No final answer"),
+        (r"\boxed{4", "not closed"),
+        (r"\boxed{4} or \boxed{\frac{1}{2}", "not closed"),
+        (r"\boxed{}", "empty"),
+        (r"\boxed{4} then \boxed{ }", "empty"),
+        ("".join(rf"\boxed{{{i}}}" for i in range(10)), "10 different boxed answers"),
+    ],
+)
+def test_not_boxed(text, reason):
+    with pytest.raises(InvalidAction, match=reason):
+        boxed(text)
+
+
+@given(plain, plain)
+def test_boxed_finds_what_was_boxed(before, content):
+    assert boxed(before + r"\boxed{" + content + "}") == content.strip()
+
+
+@given(st.text())
+def test_boxed_never_raises_anything_else(text):
+    try:
+        assert boxed(text) in text
+    except InvalidAction as reason:
+        assert str(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("<v>yes</v>", "yes"), ("I say <v> YES </v>.", "yes"), ("<v>no</v> yes", "no")],
+)
+def test_tag(text, content):
+    assert tag(text, "v", ("yes", "no")) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("yes", "No <v> tag"),
+        ("<v>yes", "found 1 <v> and 0 </v>"),
+        ("</v> x <v>yes</v>", "found 1 <v> and 2 </v>"),
+        ("</v>yes<v>", "comes before"),
+        ("<v>yes</v><v>no</v>", "found 2"),
+        ("<v>yes</v><v>yes</v>", "found 2"),
+        ("<v></v>", "empty"),
+        ("<v>yes|no</v>", "not one of"),
+        ("<v>yes or no</v>", "not one of"),
+        ("<V>yes</V>", "No <v> tag"),
+    ],
+)
+def test_no_tag(text, reason):
+    with pytest.raises(InvalidAction, match=reason):
+        tag(text, "v", ("yes", "no"))
+
+
+def test_tag_with_free_content():
+    assert tag("<answer>Paris, France</answer>", "answer") == "Paris, France"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```python\nprint(1)\n```", "print(1)\n"),
+        ("first\n```python\na\n```\nthen\n```py\nb\n```", "b\n"),
+        ("```\nx\n```", "x\n"),
+        ("```text\nno\n```\n```python\nyes\n```\n```text\nno\n```", "yes\n"),
+    ],
+)
+def test_code_block(text, code):
+    assert code_block(text) == code
+
+
+@pytest.mark.parametrize("text", ["", "print(1)", "```python\nprint(1)", "```js\nx\n```", "```python print(1)```", "```python\n  \n```"])
+def test_no_code_block(text):
+    with pytest.raises(InvalidAction, match="python code block"):
+        code_block(text)
