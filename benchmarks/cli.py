@@ -89,9 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:
-    logging.basicConfig(
-        level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)]
-    )
+    if errors.is_terminal:
+        logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
+    else:
+        logging.basicConfig(format="%(levelname)s: %(message)s")
     given = vars(arguments)
     if arguments.env is None:
         given = _stored_arguments(arguments)

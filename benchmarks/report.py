@@ -17,8 +17,9 @@ from llm_envs.console import printable
 
 __all__ = ["print_report", "report_json"]
 
-COLUMN_WIDTH = 26
-LABEL_WIDTH = 14
+RUN_WIDTH = 26
+AGENT_WIDTH = 16
+LABEL_WIDTH = 16
 
 Row = tuple[str, list[str]]
 
@@ -31,13 +32,13 @@ def report_json(paths: Sequence[str | Path]) -> str:
 def print_report(paths: Sequence[str | Path], console: Console) -> None:
     """Print a table of the runs, a table of the agents of each, and what a reader must know to trust them."""
     summaries = [summarize(path) for path in paths]
-    _print_columns(console, "Runs (95 % intervals; turns and tokens per episode)", _run_rows(summaries))
+    _print_columns(console, "Runs (95 % intervals; turns and tokens per episode)", _run_rows(summaries), RUN_WIDTH)
     for summary in summaries:
         if summary["agents"]:
             title = "Agents (means per episode)"
             if len(summaries) > 1:
                 title = f"Agents of {escape(summary['run'])} (means per episode)"
-            _print_columns(console, title, _agent_rows(summary["agents"]))
+            _print_columns(console, title, _agent_rows(summary["agents"]), AGENT_WIDTH)
     for summary in summaries:
         for note in _notes(summary):
             console.print(escape(note), highlight=False, soft_wrap=True)
@@ -86,16 +87,19 @@ def _agent_rows(agents: dict[str, dict[str, Any]]) -> list[Row]:
     ]
 
 
-def _print_columns(console: Console, title: str, rows: Sequence[Row]) -> None:
-    """Print rows of equally many values, as many columns at a time as fit. The first row is the header."""
+def _print_columns(console: Console, title: str, rows: Sequence[Row], width: int) -> None:
+    """Print rows of equally many values, as many columns of ``width`` at a time as fit. The first row is the header."""
     (label, header), body = rows[0], rows[1:]
-    fit = max(1, (console.width - LABEL_WIDTH) // COLUMN_WIDTH)
+    fit = max(1, (console.width - LABEL_WIDTH) // width)
+    console.print(title, highlight=False, soft_wrap=True)
     for start in range(0, len(header), fit):
         columns = slice(start, start + fit)
-        table = Table(title=title if start == 0 else None, title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD)
         table.add_column(label)
         for text in header[columns]:
-            table.add_column(text, overflow="fold")
+            table.add_column(
+                text, overflow="fold", max_width=max(width, (console.width - LABEL_WIDTH) // len(header[columns]))
+            )
         for name, values in body:
             table.add_row(name, *values[columns])
         console.print(table)

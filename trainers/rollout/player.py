@@ -137,14 +137,14 @@ class _Player:
                 # The last dead step is that of an agent which was alive at the end, so its flags are the episode's.
                 episode.terminated, episode.truncated = bool(terminated), bool(truncated)
                 episode.success = episode.success or bool(info["success"])
-                action = None
-            else:
-                observation = str(env.observe(agent))
-                answer = answers.pop(agent, None)
-                if answer is None or answer.observation != observation:
-                    await self._ask(agent, observation)
-                    answer = answers.pop(agent)
-                action = self._record(agent, answer).action
+                env.step(None)  # only takes the agent off the list: it never blocks
+                continue
+            observation = str(env.observe(agent))
+            answer = answers.pop(agent, None)
+            if answer is None or answer.observation != observation:
+                await self._ask(agent, observation)
+                answer = answers.pop(agent)
+            action = self._record(agent, answer).action
             if blocking:
                 await loop.run_in_executor(self._executor, env.step, action)
             else:
