@@ -19,6 +19,8 @@ from trainers.batching import MicroBatch
 
 logger = logging.getLogger(__name__)
 
+_PROBE = 16
+
 
 def token_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return log softmax(logits/temperature) at the targets, and the entropy of each distribution.
@@ -45,7 +47,7 @@ class CompletionForward:
     """A forward pass that ends in one log-prob and one entropy for each completion token.
 
     The decoder and the output layer are called one after the other where that gives the very logits that the model
-    gives (checked at construction on three tokens). Where it does not, because the architecture caps or scales its
+    gives (checked at construction on a few tokens). Where it does not, because the architecture caps or scales its
     logits, the whole model is called and the prompts' logits are thrown away, and a warning says so.
 
     Args:
@@ -60,7 +62,7 @@ class CompletionForward:
         self.chunk = chunk
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._decoder: nn.Module = causal.base_model
-        self._head: nn.Module = causal.get_output_embeddings()
+        self._head: Any = causal.get_output_embeddings()
         self._split = self._can_split()
         if not self._split:
             logger.warning(
@@ -107,7 +109,9 @@ class CompletionForward:
 
     def _can_split(self) -> bool:
         weight = next(iter(self.model.parameters()))
-        ids = torch.zeros((1, 3), dtype=torch.int64, device=weight.device)
+        # Many different tokens: one that is the padding token has zero logits, which a cap does not change.
+        vocabulary = self._head.weight.shape[0]
+        ids = torch.linspace(0, vocabulary - 1, min(vocabulary, _PROBE), device=weight.device).long().unsqueeze(0)
         training = self.model.training
         self.model.eval()
         try:
