@@ -93,7 +93,7 @@ _SIZES = re.compile(
     r"\\(?:left|right)\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits)(?![A-Za-z])"
 )
 _BARS = re.compile(r"\\(?:[lr]?vert|mid)(?![A-Za-z])")
-_SPACES = re.compile(r"(?<!\\)\\[,;:!> ]|~|\\(?:quad|qquad|enspace|thinspace|hfill|space)(?![A-Za-z])|\s+")
+_SPACES = re.compile(r"(\\\\)|\\[,;:!> ]|~|\\(?:quad|qquad|enspace|thinspace|hfill|space)(?![A-Za-z])|\s+")
 # "10,\!080", "1{,}000" and "10\,000": a comma or a thin space that the author marked as inside one number.
 _MARKED_THOUSANDS = re.compile(r"(?<=[0-9])(?:,\s*\\!\s*|\{,\}\s*|\\,)(?=[0-9]{3}(?![0-9]))")
 _ROMAN = re.compile(r"\\(?:mathrm|mathsf|mathit|mathnormal|rm|mathbf|boldsymbol|bm)\s*\{([^{}]*)\}")
@@ -127,14 +127,9 @@ def strip_wrappers(text: str) -> str:
         text = text.strip()
         for left, right in _WRAPPERS:
             inner = text[len(left) : len(text) - len(right)]
-            if (
-                len(text) > len(left) + len(right)
-                and text.startswith(left)
-                and text.endswith(right)
-                and left not in inner
-            ):
-                if left == "$" and inner.endswith("\\"):
-                    continue
+            wrapped = len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right)
+            # a price such as "\$5" has a dollar sign of its own, and "$x$ or $y$" is not one formula
+            if wrapped and left not in inner.replace(r"\$", "") and not inner.endswith("\\"):
                 text = inner.strip()
         for command in (r"\boxed", r"\fbox"):
             if text.startswith(command):
@@ -172,7 +167,7 @@ def clean(text: str) -> str:
         text = _NUMBER_AS_TEXT.sub(r"\1", text)
     if "$" in text:
         text = _LONE_DOLLAR.sub(r"\\$", text)
-    text = _SPACES.sub(" ", text)
+    text = _SPACES.sub(lambda m: m.group(1) or " ", text)  # a row break of a matrix stays
     return text.strip()
 
 
