@@ -49,7 +49,7 @@ class BareEnv(AECEnv[str, str, str | None]):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos = {agent: {} for agent in self.agents}
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
         self.agent_selection = "solver_0"
         self._said: list[str] = []
 
@@ -61,7 +61,7 @@ class BareEnv(AECEnv[str, str, str | None]):
         """Say something."""
         agent = self.agent_selection
         if self.terminations[agent]:
-            self._was_dead_step(action)  # type: ignore[arg-type]
+            self._was_dead_step(action)
             return
         self._said.append(str(action))
         if agent == "solver_0":
