@@ -40,9 +40,9 @@ class TrainConsole:
         config = self._config
         backends = sorted({policy.backend for policy in config.policies.values()})
         label = " and ".join("vLLM" if backend == "vllm" else "transformers" for backend in backends)
+        policies = ", ".join(f"{n} ({p.model}{', LoRA' if p.lora else ''})" for n, p in config.policies.items())
         self._console.print(
-            f"Training {', '.join(f'{name} ({p.model}{", LoRA" if p.lora else ""})' for name, p in config.policies.items())} "
-            f"on {config.env.id} ({config.env.tasks or 'default tasks'}) with {config.algorithm.preset}; sampled through {label}."
+            f"Training {policies} on {config.env.id} ({config.env.tasks or 'default tasks'}) with {config.algorithm.preset}; sampled through {label}."
         )
         self._console.print(f"Results go to {self._run_dir}.")
         self._bar.start()
@@ -101,5 +101,5 @@ def _show(metrics: Mapping[str, float], agent: str, name: str) -> str:
 def _proof(report: SyncReport) -> str:
     return (
         f"weights verified: sampler and learner differ by at most {report.max_abs_diff:.1e} in log-prob "
-        f"over {report.tokens} tokens"
+        f"over {report.n_tokens} tokens"
     )

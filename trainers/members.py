@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
 from trainers.team import Team
-from trainers.weight_sync import SyncReport, WeightSync, make_sync
+from trainers.weight_sync import SyncReport, WeightSync, forward_logprobs, make_sync, verify
 
 
 @dataclass(slots=True)
@@ -37,18 +37,25 @@ class Member:
 
     async def push(self, version: int) -> None:
         """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own."""
-        if self.sync is not None:
-            await self.sync.push(self.learner, version)
+        if self.sync is not None and self.learner is not None:
+            await self.sync.push(self.learner.model, version)
 
-    async def verify(self, tolerance: float, seed: int) -> SyncReport | None:
+    async def verify(self, prompts: Sequence[str], tolerance: float, seed: int) -> SyncReport | None:
         """Prove that the sampler holds the learner's weights; None where the policy is frozen.
 
         Raises:
             WeightSyncError: It does not; the message names the layer group.
         """
-        if self.sync is None:
+        if self.learner is None:
             return None
-        return await self.sync.verify(self.learner, tolerance=tolerance, seed=seed, sampling=self.config.sampling.build())
+        model = self.learner.model
+        return await verify(self.policy, forward_logprobs(model), prompts, tol=tolerance, source=model, seed=seed)
+
+    async def close(self) -> None:
+        """Stop the sampler and remove what the sync left on disk."""
+        if self.sync is not None:
+            await self.sync.close()
+        await self.policy.close()
 
 
 def build_members(config: TrainConfig) -> dict[str, Member]:
@@ -66,7 +73,7 @@ def build_members(config: TrainConfig) -> dict[str, Member]:
         members[name] = Member(name, policy, sampler)
         if policy.trainable:
             members[name].learner = _build_learner(policy, loss, config)
-            members[name].sync = make_sync(sampler, lora=policy.lora is not None, name=name)
+            members[name].sync = make_sync(sampler, lora=policy.lora is not None)
     return members
 
 
@@ -112,7 +119,6 @@ def _build_learner(policy: PolicyConfig, loss: LossConfig, config: TrainConfig) 
             "lora_alpha": policy.lora.alpha,
             "lora_dropout": policy.lora.dropout,
             "target_modules": policy.lora.target_modules,
-            "task_type": "CAUSAL_LM",
         }
     return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
 
@@ -129,7 +135,7 @@ def _sampler_options(policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, s
     return {
         **options,
         "enable_lora": True,
-        "max_loras": len(sharing),
+        "max_loras": len(sharing) + 1,  # the new version of an adapter is loaded beside the old one
         "max_lora_rank": 2 ** max(3, math.ceil(math.log2(rank))),  # vLLM takes powers of two from 8 on
     }
 

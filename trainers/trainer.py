@@ -17,8 +17,7 @@ import numpy as np
 import llm_envs
 from llm_envs.tasks import stable_hash
 from trainers import checkpoint
-from trainers.algorithms.advantages import compute_advantages
-from trainers.algorithms.baselines import make_baseline
+from trainers.algorithms.advantages import compute_advantages, make_baseline
 from trainers.algorithms.diagnostics import batch_metrics
 from trainers.batching import Sample
 from trainers.config import TrainConfig
@@ -31,6 +30,8 @@ from trainers.tracking import Tracker, plot
 from trainers.weight_sync import SyncReport
 
 CONFIG_FILE = "config.json"
+PROBE_TASKS = 2
+"""Tasks whose first prompts the weight verification samples on."""
 
 
 class RunError(RuntimeError):
@@ -119,7 +120,7 @@ class Trainer:
             return await self._loop()
         finally:
             for member in self.members.values():
-                await member.policy.close()
+                await member.close()
 
     async def _loop(self) -> TrainResult:
         if self._saved is not None:
@@ -213,10 +214,19 @@ class Trainer:
     async def _verify(self) -> dict[str, SyncReport]:
         reports = {}
         for name, member in self.members.items():
-            report = await member.verify(self.config.verify_tolerance, seed=self.config.seed)
+            report = await member.verify(self._probes(name), self.config.verify_tolerance, self.config.seed)
             if report is not None:
                 reports[name] = report
         return reports
+
+    def _probes(self, policy: str) -> list[str]:
+        """A few first prompts of the agents that ``policy`` plays, to compare log-probs on."""
+        env = self._make_env()
+        prompts = []
+        for index in range(min(PROBE_TASKS, len(self._tasks))):
+            env.reset(seed=0, options={"task_index": index})
+            prompts += [str(env.observe(a)) for a in env.possible_agents if self.team.policy_name(a) == policy]
+        return prompts
 
     async def _evaluate(self) -> dict[str, float]:
         """Play the first tasks of the held-out split."""
