@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import select
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,17 +45,42 @@ _ENVIRONMENT = {
 _CAPABILITIES = (6, 7, 8, 18, 21)  # CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_SYS_CHROOT, CAP_SYS_ADMIN
 _CHUNK = 1 << 16
 
-# One thread that lives as long as the interpreter starts all workers: the kernel ends a child with its parent *thread*.
-_starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox-starter")
+
+class _Starter:
+    """A thread that lives as long as the process and starts all workers.
+
+    The kernel ends a worker with the *thread* that started it, so it must be neither the caller's thread nor one of an
+    executor, which ends with the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._orders: queue.SimpleQueue[tuple[Future[subprocess.Popen[bytes]], list[str], dict[str, Any]]] | None = None
+
+    def popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """`subprocess.Popen` in that thread."""
+        with self._lock:
+            if self._orders is None:
+                self._orders = queue.SimpleQueue()
+                threading.Thread(target=self._serve, args=(self._orders,), name="sandbox-starter", daemon=True).start()
+        future: Future[subprocess.Popen[bytes]] = Future()
+        self._orders.put((future, command, options))
+        return future.result()
+
+    @staticmethod
+    def _serve(orders: queue.SimpleQueue[tuple[Future[subprocess.Popen[bytes]], list[str], dict[str, Any]]]) -> None:
+        while True:
+            future, command, options = orders.get()
+            try:
+                future.set_result(subprocess.Popen(command, **options))
+            except (OSError, subprocess.SubprocessError) as error:
+                future.set_exception(error)
+            del future
 
 
-def _renew_starter() -> None:
-    global _starter
-    _starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox-starter")
-
-
+_starter = _Starter()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_starter)
+    os.register_at_fork(after_in_child=_starter.__init__)  # type: ignore[misc]
 
 
 class StartError(Exception):
@@ -104,8 +131,7 @@ class Worker:
         self._control = ours
         try:
             command = _command(isolation, interpreter, theirs.fileno(), privileged)
-            self._process = _starter.submit(
-                subprocess.Popen,
+            self._process = _starter.popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -114,7 +140,7 @@ class Worker:
                 env=_ENVIRONMENT,
                 cwd="/",
                 start_new_session=True,
-            ).result()
+            )
         except OSError as error:
             ours.close()
             raise StartError(str(error)) from error

@@ -95,7 +95,7 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Attach a file system; the arguments are those of mount(2)."""
+    """Attach a file system (for the arguments see the manual page)."""
     _check(
         _libc.mount(
             source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None

@@ -69,6 +69,8 @@ def start(request: Request, confinement: Confinement, descriptors: list[int], re
         report: Pipe to the worker, for `STARTED` or `FAILED` with a text.
     """
     try:
+        if not confinement.root:
+            kernel.die_with_parent(os.getppid())
         source = _read_all(descriptors[0])
         os.setsid()
         for number, descriptor in enumerate(descriptors[1:]):
@@ -116,7 +118,7 @@ def _enter(confinement: Confinement) -> None:
 
 
 def _limit(request: Request, *, isolated: bool) -> None:
-    cpu = math.ceil(request.cpu_s)
+    cpu = math.ceil(request.cpu_s) + 1  # Behind the worker, which counts all processes together and more finely.
     limits = {
         resource.RLIMIT_CPU: (cpu, cpu + 1),
         resource.RLIMIT_AS: (request.memory_bytes, request.memory_bytes),

@@ -77,8 +77,7 @@ def main(descriptor: int) -> None:
     try:
         if isolation == "userns":
             wall.build(binds=config["binds"], links=config["links"], privileged=config["privileged"])
-        elif isolation == "none":
-            kernel.die_with_parent(os.getppid())
+        elif isolation == "none":  # It must live to clean up, so it ends with the socket, not with its parent.
             kernel.become_subreaper()
     except OSError as error:
         control.send(json.dumps({"error": str(error)}).encode())
@@ -88,6 +87,7 @@ def main(descriptor: int) -> None:
         privileged=config["privileged"],
         seccomp=bytes.fromhex(config["seccomp"]),
     )
+    os.environ.pop("PWD", None)  # Of bubblewrap.
     site.setquit()  # `exit` and `quit`, which the start without `site` left out.
     gc.freeze()
     control.send(json.dumps({"ready": True}).encode())
@@ -95,6 +95,8 @@ def main(descriptor: int) -> None:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 4)
         if not message:
             return
+        if not descriptors:  # Not a program but a late wish to end one that has ended meanwhile.
+            continue
         try:
             reply = _run(control, Request(**json.loads(message)), confinement, descriptors)
         except ParentGoneError:
