@@ -28,6 +28,7 @@ Status = Literal["ok", "error", "timeout", "memory", "output", "killed"]
 
 _ISOLATING = ("bwrap", "userns")
 _MIB = 1 << 20
+_LEAST_MEMORY = 64 * _MIB
 
 
 class SandboxUnavailable(RuntimeError):
@@ -53,7 +54,8 @@ class Limits:
         output_bytes: Standard output and error together.
 
     Raises:
-        ValueError: A limit is not above 0.
+        ValueError: A limit is not above 0, or less memory than an interpreter needs.
+        TypeError: A limit other than a time is not an integer.
     """
 
     cpu_s: float = 5.0
@@ -70,6 +72,10 @@ class Limits:
             value = getattr(self, field.name)
             if not 0 < value < float("inf"):
                 raise ValueError(f"limit {field.name} must be a finite number above 0, got {value!r}")
+            if not field.name.endswith("_s") and not isinstance(value, int):
+                raise TypeError(f"limit {field.name} must be an integer, got {value!r}")
+        if self.memory_bytes < _LEAST_MEMORY:
+            raise ValueError(f"limit memory_bytes must be at least {_LEAST_MEMORY} (64 MiB), got {self.memory_bytes}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +170,14 @@ class Sandbox:
 
     def close(self) -> None:
         """Wait for the runs in progress and end all workers. A closed sandbox runs nothing."""
+        if os.getpid() != self._owner:  # A forked copy, whose lock another thread may have held at the fork.
+            for worker in (*self._idle, *self._busy):
+                worker.close()
+            return
         with self._changed:
             self._closed = True
-            if os.getpid() == self._owner:
-                while self._busy or self._starting:
-                    self._changed.wait()
+            while self._busy or self._starting:
+                self._changed.wait()
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.close()

@@ -77,6 +77,8 @@ def start(request: Request, confinement: Confinement, descriptors: list[int], re
             os.dup2(descriptor, number)
         if confinement.root:
             _enter(confinement)
+        with open("main.py", "wb") as file:  # For tracebacks, `inspect` and `multiprocessing`.
+            file.write(source)
         _limit(request, isolated=bool(confinement.root))
         if confinement.root:
             kernel.drop_capabilities()
@@ -155,8 +157,6 @@ def execute(source: bytes) -> NoReturn:
     code = 0
     try:
         text = source.decode("utf-8", "surrogatepass")
-        with open(path, "wb") as file:  # For tracebacks, `inspect` and `multiprocessing`.
-            file.write(source)
         exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - what a sandbox is for
     except SystemExit as error:
         code = _exit_code(error)

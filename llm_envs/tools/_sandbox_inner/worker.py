@@ -130,9 +130,9 @@ def _run(control: socket.socket, request: Request, confinement: Confinement, des
         raise ParentGoneError
     if text.startswith(FAILED):
         return {"failure": text[1:].decode(errors="replace")}
-    status = text.removeprefix(STARTED)
-    if not text and reason is None:
+    if not text.startswith(STARTED) and reason is None:
         return {"failure": "the process ended before the program started"}
+    status = text.removeprefix(STARTED)
     return {
         "reason": reason,
         "exit_code": os.waitstatus_to_exitcode(_STATUS.unpack(status)[0]) if len(status) == _STATUS.size else None,
@@ -165,7 +165,10 @@ def _hold(
         os.write(report, FAILED + str(error).encode())
         os._exit(1)
     if program == 0:
-        start(request, confinement, descriptors, report)
+        try:
+            start(request, confinement, descriptors, report)
+        finally:  # Nothing may ever make it a second worker.
+            os._exit(1)
     _close(*descriptors)
     ended = status = 0
     while ended != program:
@@ -203,7 +206,7 @@ def _watch(control: socket.socket, request: Request, pid: int, isolated: bool) -
             elif usage.resident > request.memory_bytes:
                 seen.resident = max(seen.resident, sum(map(_proportional, usage.pids)))
                 reason = "memory" if seen.resident > request.memory_bytes else None
-            elif not isolated and len(usage.pids) > request.processes + 1:
+            elif len(usage.pids) > request.processes + 1:
                 reason = "killed"
             if reason is not None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -194,7 +194,9 @@ def test_random_numbers_are_not_shared_between_runs(sandbox: Sandbox) -> None:
 
 
 def test_runs_do_not_see_each_other(sandbox: Sandbox) -> None:
-    first = "import builtins as b, json, math, os\nb.len = math.pi = 3\njson.x = 1\nopen('kept', 'w')\nos.environ['A'] = '1'"
+    first = (
+        "import builtins as b, json, math, os\nb.len = math.pi = 3\njson.x = 1\nopen('k', 'w')\nos.environ['A'] = '1'"
+    )
     assert sandbox.run(first).status == "ok"
     second = (
         "import json, math, os\nprint(len('ab'), math.pi > 3.1, hasattr(json, 'x'), os.listdir(), 'A' in os.environ)"
@@ -427,11 +429,23 @@ def test_bwrap_that_fails_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_pa
         Sandbox("bwrap")
 
 
-@pytest.mark.parametrize("limits", [{"cpu_s": 0}, {"wall_s": -1.0}, {"memory_bytes": 0}, {"wall_s": float("inf")}])
+@pytest.mark.parametrize(
+    "limits", [{"cpu_s": 0}, {"wall_s": -1.0}, {"memory_bytes": 0}, {"memory_bytes": 1 << 20}, {"wall_s": float("inf")}]
+)
 def test_limits_are_checked(limits: dict[str, float]) -> None:
     (name,) = limits
     with pytest.raises(ValueError, match=f"limit {name} must be"):
         Limits(**limits)
+
+
+def test_limits_other_than_times_are_integers() -> None:
+    with pytest.raises(TypeError, match=r"limit processes must be an integer, got 1\.5"):
+        Limits(processes=1.5)  # type: ignore[arg-type]
+
+
+def test_least_limits_still_run_a_program(sandbox: Sandbox) -> None:
+    least = Limits(memory_bytes=64 << 20, processes=1, file_bytes=1, tmp_bytes=4096, open_files=8, output_bytes=2)
+    assert sandbox.run("print(1)", limits=least).stdout == "1\n"
 
 
 def test_arguments_are_checked() -> None:
