@@ -42,7 +42,19 @@ def test_spec_forms(spec: str, expected: PolicySpec) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["", "orcale", "oracle:", "random:7", "hf", "hf:", "replay: ", "openai:gpt", "openai:@http://x", "openai:m@ftp://x", "VLLM:a"],
+    [
+        "",
+        "orcale",
+        "oracle:",
+        "random:7",
+        "hf",
+        "hf:",
+        "replay: ",
+        "openai:gpt",
+        "openai:@http://x",
+        "openai:m@ftp://x",
+        "VLLM:a",
+    ],
 )
 def test_bad_spec_names_itself_and_the_forms(spec: str) -> None:
     with pytest.raises(PolicySpecError) as caught:
@@ -109,7 +121,12 @@ def test_candidate_seed_is_fixed() -> None:
     code = "from trainers.policies import candidate_seed; print(candidate_seed(7, 3))"
     outs = {
         subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": seed}, cwd="."
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": seed},
+            cwd=".",
         ).stdout
         for seed in ("1", "2")
     }

@@ -139,7 +139,9 @@ async def test_replay_leaves_out_a_torn_last_line_only(env: Any, tmp_path: Path)
         ReplayPolicy(tmp_path)
 
 
-@pytest.mark.parametrize("episode", [{"id": "no mark", "turns": []}, {"id": "a#0"}, {"id": "a#0", "turns": [{"index": 0}]}])
+@pytest.mark.parametrize(
+    "episode", [{"id": "no mark", "turns": []}, {"id": "a#0"}, {"id": "a#0", "turns": [{"index": 0}]}]
+)
 def test_replay_names_a_line_that_is_no_episode(episode: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="line 1: not a recorded episode"):
         ReplayPolicy(write_run(tmp_path, [episode]))
