@@ -275,6 +275,31 @@ def test_ratios_are_taken_to_the_policy_at_the_start_of_the_update() -> None:
     assert once.mean["clip_high"] == 0
 
 
+def test_minibatches_are_a_partition_that_changes_with_epoch_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = draw_samples(8)
+    seen: list[list[int]] = []
+    step = Learner._step
+
+    def spy(self: Learner, batch: Any, chosen: Any, *rest: Any) -> Any:
+        seen.append(list(chosen))
+        return step(self, batch, chosen, *rest)
+
+    monkeypatch.setattr(Learner, "_step", spy)
+    learner = Learner(tiny_model(), LearnerConfig(), OFF)
+    for _ in range(2):
+        learner.update(samples, epochs=2, minibatches=2)
+    passes = [seen[i] + seen[i + 1] for i in range(0, 8, 2)]
+    assert all(len(part) == 4 for part in seen)
+    assert all(sorted(order) == list(range(8)) for order in passes)
+    assert len({tuple(order) for order in passes}) == 4
+    seen.clear()
+    Learner(tiny_model(), LearnerConfig(), OFF).update(samples, epochs=2, minibatches=2)
+    assert [seen[0] + seen[1], seen[2] + seen[3]] == passes[:2]
+    seen.clear()
+    Learner(tiny_model(), LearnerConfig(seed=1), OFF).update(samples, epochs=1, minibatches=2)
+    assert seen[0] + seen[1] != passes[0]
+
+
 def test_training_makes_good_tokens_likelier() -> None:
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2), OFF)
     good = [replace(draw_samples()[0], advantage=1.0)]
@@ -416,9 +441,10 @@ def test_three_and_three_updates_equal_six(lora: Any, loss: LossConfig) -> None:
     metrics = [straight.update(batch, epochs=2, minibatches=2).to_dict() for batch in batches]
     first = build()
     resumed_metrics = [first.update(batch, epochs=2, minibatches=2).to_dict() for batch in batches[:3]]
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
+    state = first.state_dict()
     first.update(batches[0])  # what happens after the checkpoint must not reach it
+    file = io.BytesIO()
+    torch.save(state, file)
     file.seek(0)
     torch.manual_seed(999)  # nor may the global generator
     second = build()

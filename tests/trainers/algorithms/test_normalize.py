@@ -95,6 +95,11 @@ def test_a_group_in_which_nothing_counts_is_degenerate() -> None:
     np.testing.assert_array_equal(normalize([1, 2], mean_by=[0, 0], std_by=None, weight=[0, 0]), [0, 0])
 
 
+def test_a_group_that_counts_as_one_item_is_a_singleton() -> None:
+    np.testing.assert_array_equal(normalize([1, 2], mean_by=[0, 0], std_by=[0, 0], weight=[0.5, 0.5]), [0, 0])
+    np.testing.assert_array_equal(normalize([1, 2], mean_by=[0, 0], std_by=None, weight=[1, 0], ddof=0), [0, 0])
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
 def test_a_missing_score_is_an_error_that_names_the_item(bad: float | None) -> None:
     with pytest.raises(ScoreError, match="item 1 is"):
