@@ -13,8 +13,12 @@ import inspect
 import sys
 from collections.abc import Sequence
 
+from gymnasium import error
+from pettingzoo import AECEnv
+
 import llm_envs
-from llm_envs.registration import arguments, error, summary
+from llm_envs.console import printable
+from llm_envs.registration import arguments, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,11 +50,15 @@ def _parser() -> argparse.ArgumentParser:
     play = commands.add_parser(
         "play",
         help="play one or all roles yourself",
-        description="Play one or all roles of an environment. You read the prompt that a model would read and type the answer.",
+        description="Play one or all roles. You read the prompt that a model would read, and type the answer.",
     )
     play.add_argument("env", metavar="ID", help="such as math-2agent")
-    play.add_argument("--you", metavar="AGENT", action="append", help="a role that you play (may be repeated; default: all)")
-    play.add_argument("--others", choices=("oracle", "random"), default="oracle", help="who plays the rest (default: oracle)")
+    play.add_argument(
+        "--you", metavar="AGENT", action="append", help="a role that you play (may be repeated; default: all)"
+    )
+    play.add_argument(
+        "--others", choices=("oracle", "random"), default="oracle", help="who plays the rest (default: oracle)"
+    )
     play.add_argument("--tasks", help="a task set or a file of tasks")
     play.add_argument("--split", choices=("train", "test"), help="the split of the task set")
     play.add_argument("--seed", type=int, help="choose the task by seed")
@@ -82,8 +90,6 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
-    from llm_envs.console import printable
-
     extra = {key: value for key in ("tasks", "split") if (value := getattr(options, key)) is not None}
     env = llm_envs.make(options.env, **extra)
     you = options.you or env.possible_agents
@@ -129,10 +135,8 @@ _HELP = (
 )
 
 
-def _ask(env: llm_envs.registration.AECEnv, agent: str) -> str | None:
+def _ask(env: AECEnv, agent: str) -> str | None:
     """One answer from the terminal; None to leave."""
-    from llm_envs.console import printable
-
     while True:
         line = input(f"{agent}> ")
         match line.strip():

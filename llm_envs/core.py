@@ -1,8 +1,8 @@
 """`TextEnv`: the one base class of every environment in the suite.
 
-An environment is a PettingZoo AEC environment whose observations and actions are text. An author writes the roles, how a
-task starts, what each role may know and is asked (both pure), and what an action does; :class:`TextEnv` does the rest:
-turn taking, rounds of agents that act on the same information, retries after unusable text, dead steps, reward
+An environment is a PettingZoo AEC environment whose observations and actions are text. An author writes the roles,
+how a task starts, what each role may know and is asked (both pure), and what an action does; :class:`TextEnv` does the
+rest: turn taking, rounds of agents that act on the same information, retries after unusable text, dead steps, reward
 bookkeeping by named parts, seeding, forking, rendering and infos. `docs/environments/contract.md` lists what every
 environment keeps, and :func:`llm_envs.testing.check_env` checks it.
 """
@@ -61,8 +61,8 @@ class TextEnv(AECEnv[str, str, str | None]):
     A subclass sets ``metadata`` (``name`` such as ``"math_2agent_v0"``, ``is_parallelizable``) and implements
 
     * ``_start()`` — begin ``self.task``; return who speaks first (an agent, or a tuple of agents for a round);
-    * ``_context(agent)`` — pure: the task, then all that this agent may know so far, in order. It only ever grows at its
-      end while the episode runs;
+    * ``_context(agent)`` — pure: the task, then all that this agent may know so far, in order. It only ever grows at
+      its end while the episode runs;
     * ``_instructions(agent)`` — pure: role and answer format, shown after the context;
     * ``_play(agent, action)`` — parse, apply the rules, return an :class:`Outcome`; raise
       :class:`~llm_envs.parsing.InvalidAction` for text that cannot be used. Inside a round it stores the action and
@@ -70,8 +70,8 @@ class TextEnv(AECEnv[str, str, str | None]):
     * ``_forfeit(agent)`` — what happens when an agent has no retry left (default: the episode ends unsolved);
     * ``_oracle(agent)`` — an action text that solves this agent's part.
 
-    State that changes during an episode lives in plain attributes set in ``_start`` (ints, strings, tuples, lists, dicts,
-    sets, arrays): :meth:`fork` copies those.
+    State that changes during an episode lives in plain attributes set in ``_start`` (ints, strings, tuples, lists,
+    dicts, sets, arrays): :meth:`fork` copies those.
 
     Args:
         agents: The agents in AEC order, each named like ``solver_0``.
@@ -111,7 +111,7 @@ class TextEnv(AECEnv[str, str, str | None]):
                 f"`render_mode` must be None or one of {self.metadata['render_modes']}, actual value: {render_mode!r}."
             )
         self.possible_agents = list(agents)
-        self.agents = []
+        self.agents: list[str] = []
         self.tasks = tasks
         self.max_retries = max_retries
         self.invalid_penalty = float(invalid_penalty)
@@ -187,7 +187,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         self._give_turn(self._start())
 
     def observe(self, agent: str) -> TextObs:
-        """The whole prompt of ``agent``'s turn, as it stands now. Pure; legal for any agent at any time after a reset."""
+        """The whole prompt of ``agent``'s turn now. Pure; legal for any agent at any time after a reset."""
         if not hasattr(self, "task"):
             raise error.ResetNeeded("Cannot call `observe` before calling `reset`.")
         if agent not in self._action_spaces:
@@ -208,7 +208,7 @@ class TextEnv(AECEnv[str, str, str | None]):
             raise error.ResetNeeded("Cannot call `step` before calling `reset`, or after the last agent is done.")
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
-            self._was_dead_step(action)  # type: ignore[arg-type]
+            self._was_dead_step(action)
             return
         if not isinstance(action, str):
             raise error.InvalidAction(f"{agent} expects a str action, actual type: {type(action).__name__}.")
@@ -244,14 +244,16 @@ class TextEnv(AECEnv[str, str, str | None]):
     def render(self) -> str | None:
         """The transcript so far: returned in mode ``"ansi"``, printed in mode ``"human"``."""
         if self.render_mode is None:
-            raise error.Error("Cannot call `render` without a render mode: make the environment with render_mode='ansi'.")
+            raise error.Error(
+                "Cannot call `render` without a render mode: make the environment with render_mode='ansi'."
+            )
         text = self._render_text()
         if self.render_mode == "human":
             sys.stdout.write(printable(text) + "\n")
             return None
         return text
 
-    def state(self) -> TextObs:  # type: ignore[override]
+    def state(self) -> TextObs:
         """A global view for a centralised critic: the task and everything that was said."""
         return TextObs(self._render_text())
 
@@ -262,7 +264,7 @@ class TextEnv(AECEnv[str, str, str | None]):
 
     @property
     def round_agents(self) -> tuple[str, ...]:
-        """The agents that act now on the same information and have not acted yet, in AEC order. Empty when it is over."""
+        """The agents that act now on the same information and have not acted yet, in AEC order; none at the end."""
         if not self.agents or self.terminations[self.agent_selection] or self.truncations[self.agent_selection]:
             return ()
         return self._round[self._round.index(self.agent_selection) :]
@@ -313,7 +315,9 @@ class TextEnv(AECEnv[str, str, str | None]):
     def _give_turn(self, following: str | tuple[str, ...]) -> None:
         self._round = (following,) if isinstance(following, str) else tuple(following)
         if not self._round or not set(self._round) <= self._action_spaces.keys():
-            raise TypeError(f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}.")
+            raise TypeError(
+                f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}."
+            )
         self._retries = 0
         self._round_rewards = {}
         self.agent_selection = self._round[0]
@@ -321,7 +325,9 @@ class TextEnv(AECEnv[str, str, str | None]):
     def _advance_round(self, agent: str, outcome: Outcome | None, paid: dict[str, float]) -> Outcome | None:
         """Hold everything back until the round is complete, so that nobody can see what another one did."""
         if outcome is not None:
-            raise TypeError(f"{type(self).__name__}: _play and _forfeit must return None inside a round; use _end_round.")
+            raise TypeError(
+                f"{type(self).__name__}: _play and _forfeit must return None inside a round; use _end_round."
+            )
         if paid:
             self._round_rewards[agent] = paid
         position = self._round.index(agent) + 1
@@ -348,8 +354,11 @@ class TextEnv(AECEnv[str, str, str | None]):
         for agent, extra in outcome.info.items():
             self.infos[agent].update(extra)
         over = outcome.terminated or outcome.truncated
-        if over != (outcome.next is None):
-            raise TypeError(f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}.")
+        following = outcome.next
+        if over != (following is None):
+            raise TypeError(
+                f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}."
+            )
         if over:
             for agent in self.agents:
                 self.terminations[agent] = bool(outcome.terminated)
@@ -357,9 +366,8 @@ class TextEnv(AECEnv[str, str, str | None]):
                 self.infos[agent]["success"] = self.success
             self._round = ()
             self._deads_step_first()
-        else:
-            assert outcome.next is not None
-            self._give_turn(outcome.next)
+        elif following is not None:
+            self._give_turn(following)
 
     def _render_text(self) -> str:
         lines = [f"Task {self.task.id}\n{self.task.question}"]
@@ -373,7 +381,7 @@ _SHARED = frozenset({"tasks", "task", "possible_agents", "_observation_spaces", 
 
 
 def _copy(value: Any) -> Any:
-    """Copy episode state: containers recursively, arrays and generators by value, anything else by ``copy.deepcopy``."""
+    """Copy episode state: containers recursively, anything else by ``copy.deepcopy``; functions and tasks are shared."""
     kind = type(value)
     if kind in (str, int, float, bool, bytes, type(None), frozenset):
         return value
@@ -412,7 +420,8 @@ def _check_agents(agents: Sequence[str]) -> None:
 def _check_index(index: Any, tasks: TaskSet) -> int:
     if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(tasks):
         raise error.Error(
-            f"`task_index` must be an integer in [0, {len(tasks) - 1}] for the task set `{tasks.name}`, actual value: {index!r}."
+            f"`task_index` must be an integer in [0, {len(tasks) - 1}] for the task set `{tasks.name}`, "
+            f"actual value: {index!r}."
         )
     return int(index)
 

@@ -82,7 +82,7 @@ def tag(text: str, name: str, choices: Collection[str] | None = None) -> str:
         choices: The accepted contents, compared in lower case; the matching choice is returned.
 
     Raises:
-        InvalidAction: The tag is missing, unclosed, out of order, empty, given more than once, or not among ``choices``.
+        InvalidAction: The tag is missing, unclosed, out of order, empty, doubled, or not among ``choices``.
     """
     form = f"<{name}>{'|'.join(choices) if choices else '…'}</{name}>"
     opening, closing = f"<{name}>", f"</{name}>"
@@ -114,7 +114,9 @@ def code_block(text: str, language: str = "python") -> str:
     """
     blocks = [body for label, body in _FENCE.findall(text) if label.lower() in ("", language, language[:2])]
     if not blocks:
-        raise InvalidAction(f"No {language} code block was found. Write ```{language} … ``` with the fences on their own lines.")
+        raise InvalidAction(
+            f"No {language} code block was found. Write ```{language} … ``` with the fences on their own lines."
+        )
     if not blocks[-1].strip():
         raise InvalidAction(f"The {language} code block is empty.")
     return blocks[-1]

@@ -60,9 +60,7 @@ class EnvSpec:
     @property
     def version(self) -> int:
         """The version in the id."""
-        version = parse_env_id(self.id)[1]
-        assert version is not None, "register() refuses ids without a version"
-        return version
+        return parse_env_id(self.id)[1] or 0
 
     def load(self) -> Callable[..., AECEnv]:
         """Import and return the entry point."""
@@ -111,8 +109,7 @@ def register(
     Raises:
         gymnasium.error.RegistrationError: The id has no version, or is taken.
     """
-    name, version = parse_env_id(id)
-    if version is None:
+    if parse_env_id(id)[1] is None:
         raise error.RegistrationError(f"Can't register the unversioned environment `{id}`. Did you mean: `{id}-v0`?")
     if id in registry:
         raise error.RegistrationError(f"Can't register `{id}`: an environment of that id already exists.")
@@ -159,7 +156,7 @@ def make(env_id: str, *, order_enforcing: bool = True, **kwargs: Any) -> AECEnv:
     merged = {**env_spec.kwargs, **kwargs}
     _check_arguments(env_spec.id, creator, merged)
     env = creator(**merged)
-    env.spec = env_spec  # type: ignore[attr-defined]
+    env.spec = env_spec
     return OrderEnforcing(env) if order_enforcing else env
 
 

@@ -62,13 +62,14 @@ class FreeText(Text):
         for example in examples:
             if not min_length <= len(example) <= max_length:
                 raise gymnasium.error.InvalidBound(
-                    f"FreeText example of {len(example)} characters lies outside [{min_length}, {max_length}]: {example[:60]!r}"
+                    f"FreeText example of {len(example)} characters lies outside "
+                    f"[{min_length}, {max_length}]: {example[:60]!r}"
                 )
         self.min_length = int(min_length)
         self.max_length = int(max_length)
         self.examples = tuple(examples)
         # The parent class builds its character tables in __init__; free text has none, so only Space.__init__ runs.
-        gymnasium.spaces.Space.__init__(self, dtype=str, seed=seed)  # type: ignore[arg-type]
+        gymnasium.spaces.Space.__init__(self, dtype=str, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Draw one of the examples uniformly, or a short random text where there are none.
@@ -100,10 +101,10 @@ class FreeText(Text):
 
     def __eq__(self, other: object) -> bool:
         """Spaces are equal when their bounds and examples are."""
-        return (
-            isinstance(other, FreeText)
-            and (self.min_length, self.max_length, self.examples)
-            == (other.min_length, other.max_length, other.examples)
+        return isinstance(other, FreeText) and (self.min_length, self.max_length, self.examples) == (
+            other.min_length,
+            other.max_length,
+            other.examples,
         )
 
     __hash__ = None  # type: ignore[assignment]

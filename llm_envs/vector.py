@@ -57,7 +57,7 @@ class VectorTextEnv:
     def __init__(self, env_id: str, num_envs: int, **kwargs: Any) -> None:
         if num_envs < 1:
             raise error.Error(f"`num_envs` must be 1 or more, actual value: {num_envs}.")
-        self.envs: list[TextEnv] = [make(env_id, order_enforcing=False, **kwargs) for _ in range(num_envs)]  # type: ignore[misc]
+        self.envs: list[TextEnv] = [make(env_id, order_enforcing=False, **kwargs) for _ in range(num_envs)]
         self.finished: list[Finished] = []
         self._parts: list[dict[str, dict[str, float]]] = []
         self._live: list[int] = []

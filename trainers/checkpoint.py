@@ -23,7 +23,9 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written or does not fit the run."""
 
 
-def save(run_dir: Path, update: int, trainer: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]], keep: int) -> Path:
+def save(
+    run_dir: Path, update: int, trainer: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]], keep: int
+) -> Path:
     """Write a checkpoint and drop the oldest ones.
 
     Args:
@@ -85,9 +87,9 @@ def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     try:
         trainer = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
         policies = {
-            path.stem: torch.load(path, map_location="cpu", weights_only=True) for path in sorted(checkpoint.glob("*.pt"))
+            path.stem: torch.load(path, map_location="cpu", weights_only=True)
+            for path in sorted(checkpoint.glob("*.pt"))
         }
     except (OSError, ValueError, RuntimeError) as problem:
         raise CheckpointError(f"The checkpoint {checkpoint} cannot be read: {problem}") from problem
     return trainer, policies
-

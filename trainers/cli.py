@@ -64,7 +64,9 @@ def _run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"llm-train: the run in {run_dir} stopped: {problem}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nllm-train: interrupted. Go on with: llm-train --config {options.config} --out {run_dir} --resume\n")
+        sys.stderr.write(
+            f"\nllm-train: interrupted. Go on with: llm-train --config {options.config} --out {run_dir} --resume\n"
+        )
         return 130
     return 0
 

@@ -78,9 +78,10 @@ class AlgorithmConfig(_Section):
             algorithm = get_algorithm(self.preset)
             _check_fields("algorithm.overrides", self.overrides, Algorithm)
             _check_fields("algorithm.loss", self.loss, LossConfig)
-            overrides = {name: tuple(v) if isinstance(v, list) else v for name, v in self.overrides.items()}
+            overrides: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in self.overrides.items()}
             loss = dataclasses.replace(algorithm.loss, **self.loss)
-            return dataclasses.replace(algorithm, **{**overrides, "loss": loss})
+            overrides["loss"] = loss
+            return dataclasses.replace(algorithm, **overrides)
         except (ValueError, TypeError) as problem:
             raise ConfigError(f"algorithm: {problem}") from problem
 

@@ -42,7 +42,8 @@ class TrainConsole:
         label = " and ".join("vLLM" if backend == "vllm" else "transformers" for backend in backends)
         policies = ", ".join(f"{n} ({p.model}{', LoRA' if p.lora else ''})" for n, p in config.policies.items())
         self._console.print(
-            f"Training {policies} on {config.env.id} ({config.env.tasks or 'default tasks'}) with {config.algorithm.preset}; sampled through {label}."
+            f"Training {policies} on {config.env.id} ({config.env.tasks or 'default tasks'}) with "
+            f"{config.algorithm.preset}; sampled through {label}."
         )
         self._console.print(f"Results go to {self._run_dir}.")
         self._bar.start()
@@ -87,10 +88,9 @@ class TrainConsole:
             f"{metrics.get('time/rollout_tokens_per_s', 0.0):.0f} tokens/s, {seconds:.1f} s"
         )
         for agent in sorted({name.split("/")[1] for name in metrics if name.startswith("agent/")}):
-            self._console.print(
-                f"  {agent:12s} reward {_show(metrics, agent, 'return')}  gradient norm {_show(metrics, agent, 'grad_norm')}  "
-                f"inflation {_show(metrics, agent, 'inflation')}  invalid {_show(metrics, agent, 'invalid')}"
-            )
+            shown = {"reward": "return", "gradient norm": "grad_norm", "inflation": "inflation", "invalid": "invalid"}
+            values = "  ".join(f"{label} {_show(metrics, agent, name)}" for label, name in shown.items())
+            self._console.print(f"  {agent:12s} {values}")
 
 
 def _show(metrics: Mapping[str, float], agent: str, name: str) -> str:

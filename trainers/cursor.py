@@ -21,14 +21,17 @@ class TaskCursor:
         ValueError: If the set has fewer tasks than a batch.
 
     >>> cursor = TaskCursor(size=5, batch=2, seed=0)
-    >>> first = cursor.next(); rest = cursor.next() + cursor.next()
+    >>> first = cursor.next()
+    ... rest = cursor.next() + cursor.next()
     >>> len(set(first + rest[:2]))
     4
     """
 
     def __init__(self, size: int, batch: int, seed: int) -> None:
         if batch > size:
-            raise ValueError(f"A batch of {batch} different tasks cannot come from {size} tasks. Lower tasks_per_update.")
+            raise ValueError(
+                f"A batch of {batch} different tasks cannot come from {size} tasks. Lower tasks_per_update."
+            )
         self.size, self.batch, self.seed = size, batch, seed
         self.epoch, self.position = 0, 0
         self._order: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""The policies of a training run: for each, the sampler that plays, the learner that trains, and the way between them."""
+"""The policies of a training run: of each the sampler that plays, the learner that trains, and the way between."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ def _build_learner(policy: PolicyConfig, loss: LossConfig, config: TrainConfig) 
     return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
 
 
-def _sampler_options(policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, str], list[PolicyConfig]]) -> dict[str, Any]:
+def _sampler_options(
+    policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, str], list[PolicyConfig]]
+) -> dict[str, Any]:
     options: dict[str, Any] = {"system_prompt": policy.system_prompt, **policy.engine}
     if policy.backend != "vllm":
         return options
@@ -158,7 +160,9 @@ def _check(name: str, policy: PolicyConfig, loss: LossConfig) -> None:
     if not policy.trainable:
         return
     if sampling.temperature == 0:
-        raise ConfigError(f"policies.{name}.sampling.temperature is 0: a policy that learns must be sampled, not greedy.")
+        raise ConfigError(
+            f"policies.{name}.sampling.temperature is 0: a policy that learns must be sampled, not greedy."
+        )
     if (sampling.top_p < 1 or sampling.top_k != -1) and loss.needs_sampler_logprobs:
         raise ConfigError(
             f"policies.{name}.sampling cuts the distribution (top_p {sampling.top_p}, top_k {sampling.top_k}), so the "
@@ -175,5 +179,3 @@ def with_backend(config: TrainConfig, backend: str) -> TrainConfig:
         for name, policy in config.policies.items()
     }
     return config.model_copy(update={"policies": policies})
-
-

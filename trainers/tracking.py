@@ -1,7 +1,7 @@
 """Where a run's numbers go: one JSON line an update, TensorBoard, optionally Weights & Biases, and a plot.
 
-Metric names are ``group/name``: ``train/…`` for the batch, ``agent/<agent>/…``, ``policy/<policy>/…``, ``eval/…`` for held-out
-tasks, ``time/…`` for seconds and rates. Only ``time/…`` differs between two equal runs.
+Metric names are ``group/name``: ``train/…`` for the batch, ``agent/<agent>/…``, ``policy/<policy>/…``, ``eval/…`` for
+held-out tasks, ``time/…`` for seconds and rates. Only ``time/…`` differs between two equal runs.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def plot(run_dir: Path) -> Path:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plt
 
     rows = read_metrics(run_dir)
     agents = sorted({name.split("/")[1] for row in rows for name in row if name.startswith("agent/")})
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 6.5), layout="constrained")
-    panels = (
+    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained")
+    panels: tuple[tuple[Any, str, dict[str, str], str], ...] = (
         (axes[0][0], "Success and reward", {"success": "train/success", "held-out success": "eval/success"}, "return"),
         (axes[0][1], "Gradient norm before clipping", {}, "grad_norm"),
         (axes[1][0], "Inflation factor", {}, "inflation"),
@@ -114,7 +114,7 @@ def plot(run_dir: Path) -> Path:
     figure.suptitle(run_dir.name, fontsize=11)
     path = run_dir / PLOT_FILE
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    plt.close(figure)
     return path
 
 

@@ -23,7 +23,7 @@ from trainers.batching import Sample
 from trainers.config import TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.learner import Learner, NonFiniteGradient, UpdateMetrics
-from trainers.members import Member, build_members, build_team
+from trainers.members import build_members, build_team
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.rollout.records import Episode
 from trainers.tracking import Tracker, plot
@@ -160,7 +160,9 @@ class Trainer:
         clock.lap("rollout")
         advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
-        metrics = _batch_metrics(episodes, batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions))
+        metrics = _batch_metrics(
+            episodes, batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions)
+        )
         metrics |= self._learn(episodes, advantages)
         clock.lap("update")
         self.update += 1
@@ -192,7 +194,7 @@ class Trainer:
         samples: dict[str, list[Sample]] = {name: [] for name in self.members}
         turns = [turn for episode in episodes for turn in episode.turns]
         for turn, advantage in zip(turns, advantages, strict=True):
-            if not turn.masked and turn.completion_ids:
+            if not turn.masked and turn.prompt_ids and turn.completion_ids:
                 samples[turn.policy].append(
                     Sample(turn.prompt_ids, turn.completion_ids, turn.logprobs, float(advantage), turn.agent)
                 )
@@ -313,7 +315,9 @@ def _open_run(run_dir: Path, config: TrainConfig, resume: bool) -> Path | None:
     if path.is_file():
         theirs = json.loads(path.read_text(encoding="utf-8"))
         if not resume:
-            raise RunError(f"{run_dir} holds a run already. Go on with it (--resume), or choose another folder (--out).")
+            raise RunError(
+                f"{run_dir} holds a run already. Go on with it (--resume), or choose another folder (--out)."
+            )
         fixed_length = any(policy.schedule != "constant" for policy in config.policies.values())
         may_change = _MAY_CHANGE - {"updates"} if fixed_length else _MAY_CHANGE
         changed = [key for key in mine if key not in may_change and mine[key] != theirs.get(key)]
@@ -328,5 +332,7 @@ def _open_run(run_dir: Path, config: TrainConfig, resume: bool) -> Path | None:
     return found[-1] if found else None
 
 
-_MAY_CHANGE = frozenset({"updates", "concurrency", "verify_every", "verify_tolerance", "threads", "checkpoint", "wandb"})
+_MAY_CHANGE = frozenset(
+    {"updates", "concurrency", "verify_every", "verify_tolerance", "threads", "checkpoint", "wandb"}
+)
 """Settings that change no result of the updates already done (``updates`` does where a learning rate decays)."""

@@ -139,7 +139,9 @@ class MathDebate(MathEnv):
         return camps
 
     def _instructions(self, agent: str) -> str:
-        again = " Weigh the answers of the others against your own, and correct yours if it is wrong." if self._said else ""
+        again = (
+            " Weigh the answers of the others against your own, and correct yours if it is wrong." if self._said else ""
+        )
         return f"You are {agent}, one of {len(self.possible_agents)} debaters. Solve the problem.{again} {SOLVE}"
 
     def _oracle(self, agent: str) -> str:

@@ -95,7 +95,10 @@ class MathTool2Agent(MathEnv):
             ["reasoner_0", "coder_0"],
             tasks,
             split,
-            examples={"reasoner_0": BOX_EXAMPLES, "coder_0": ("```python\nprint(4)\n```", "```python\n1/0\n```", "print(4)")},
+            examples={
+                "reasoner_0": BOX_EXAMPLES,
+                "coder_0": ("```python\nprint(4)\n```", "```python\n1/0\n```", "print(4)"),
+            },
             task_options=task_options,
             grader=grader,
             invalid_penalty=invalid_penalty,

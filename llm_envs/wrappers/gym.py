@@ -47,7 +47,11 @@ class SingleAgentView(gymnasium.Env[str, str]):
         render_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        made = make(env, order_enforcing=False, render_mode=render_mode, **kwargs) if isinstance(env, str) else env.unwrapped
+        made = (
+            make(env, order_enforcing=False, render_mode=render_mode, **kwargs)
+            if isinstance(env, str)
+            else env.unwrapped
+        )
         if not isinstance(made, TextEnv):
             raise error.Error(f"SingleAgentView shows text environments, got {type(made).__name__}.")
         self.env = made
@@ -58,7 +62,9 @@ class SingleAgentView(gymnasium.Env[str, str]):
         if self.agent not in seats:
             raise error.Error(f"Unknown agent {self.agent!r}. The agents are {', '.join(seats)}.")
         if others is None and len(seats) > 1:
-            raise error.MissingArgument("Who plays the other seats? Pass others=play_oracle, or a function (env, agent) -> text.")
+            raise error.MissingArgument(
+                "Who plays the other seats? Pass others=play_oracle, or a function (env, agent) -> text."
+            )
         self._others = others
         self.metadata = made.metadata
         self.render_mode = made.render_mode

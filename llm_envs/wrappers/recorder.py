@@ -51,15 +51,19 @@ class EpisodeRecorder(BaseWrapper):
             if not self.env.agents:
                 self._write({"success": success, **flags})
             return
-        turn = {"agent": agent, "index": len(self._turns), "observation": str(self.env.observe(agent)), "action": action}
+        turn = {
+            "agent": agent,
+            "index": len(self._turns),
+            "observation": str(self.env.observe(agent)),
+            "action": action,
+        }
         super().step(action)
         turn["invalid"] = self.env.infos[agent].get("invalid_action")
         self._turns.append(turn)
         self._open[agent] = turn
 
-
     def _write(self, outcome: dict[str, Any]) -> None:
-        task = self.unwrapped.task.id  # type: ignore[attr-defined]
+        task = self.unwrapped.task.id
         number = self._played.get(task, 0)
         self._played[task] = number + 1
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,12 +46,16 @@ def test_module_form():
 
 
 def test_unknown_name_suggests_the_closest():
-    with pytest.raises(error.NameNotFound, match=r"Environment `math-2agnet` doesn't exist. Did you mean: `math-2agent`\?"):
+    with pytest.raises(
+        error.NameNotFound, match=r"Environment `math-2agnet` doesn't exist. Did you mean: `math-2agent`\?"
+    ):
         llm_envs.make("math-2agnet")
 
 
 def test_future_version_names_the_versions_there_are():
-    with pytest.raises(error.VersionNotFound, match=r"version `v7` for environment `math-2agent` doesn't exist.*\[ `v0` \]"):
+    with pytest.raises(
+        error.VersionNotFound, match=r"version `v7` for environment `math-2agent` doesn't exist.*\[ `v0` \]"
+    ):
         llm_envs.make("math-2agent-v7")
 
 
@@ -67,7 +71,10 @@ def test_unknown_namespace():
 
 
 def test_unknown_argument_names_id_and_argument():
-    with pytest.raises(UnknownArgument, match=r"`math-2agent-v0` got an unexpected keyword argument `max_round`. Did you mean: `max_rounds`"):
+    with pytest.raises(
+        UnknownArgument,
+        match=r"`math-2agent-v0` got an unexpected keyword argument `max_round`. Did you mean: `max_rounds`",
+    ):
         llm_envs.make("math-2agent", max_round=3)
     assert issubclass(UnknownArgument, error.Error)
 
@@ -137,8 +144,13 @@ print(json.dumps(out))
 
 def test_same_seed_same_episode_in_every_process():
     runs = [
-        subprocess.run([sys.executable, "-c", _EPISODES], env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
-                       capture_output=True, text=True, check=True).stdout  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-c", _EPISODES],
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for seed in ("1", "2")
     ]
     assert runs[0] == runs[1]

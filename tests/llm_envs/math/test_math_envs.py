@@ -243,5 +243,7 @@ def test_agreement_ends_early_and_disagreement_goes_on():
 def test_own_reward_and_number_of_debaters():
     env = make("math-debate", n_agents=2, max_rounds=1, own_reward=0.3)
     assert play(env, RIGHT, WRONG)[0] == pytest.approx({"debater_0": 0.3, "debater_1": 0.0})
-    with pytest.raises(llm_envs.registration.error.Error, match="`n_agents` must be an integer of 2 or more, actual value: 1"):
+    with pytest.raises(
+        llm_envs.registration.error.Error, match="`n_agents` must be an integer of 2 or more, actual value: 1"
+    ):
         make("math-debate", n_agents=1)

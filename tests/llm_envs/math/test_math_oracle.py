@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import llm_envs
-from llm_envs.math.tasks import load_math_tasks
 from llm_envs.math.procedural import PROCEDURAL
+from llm_envs.math.tasks import load_math_tasks
 
 IDS = sorted(llm_envs.registry)
 FILES = {"math500.jsonl": 500, "gsm8k_test.jsonl": 1319, "aime24.jsonl": 30, "amc23.jsonl": 40}
