@@ -1,0 +1,38 @@
+"""docs/algorithms.md: its code runs, and its table of presets is the table in the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.presets import presets
+from trainers.algorithms.scores import SCORES
+
+
+def test_the_snippets_run(repository: Path) -> None:
+    page = (repository / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    try:
+        for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+            exec(snippet, names)
+        assert isinstance(names["gigpo"], Algorithm)
+        assert isinstance(names["short"], Algorithm)
+    finally:
+        SCORES.pop("brevity", None)
+
+
+def test_the_table_is_that_of_the_code(repository: Path) -> None:
+    page = (repository / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    table = page.split("## Presets")[1].split("Scores (")[0]
+    rows = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0].startswith("`"):
+            rows[cells[0].strip("`")] = cells
+    assert rows.keys() == presets.keys()
+    for name, (_, _, mean, deviation, counts, *_) in rows.items():
+        algorithm = presets[name]
+        assert mean == ", ".join(algorithm.mean_by or ()), name
+        assert deviation == (", ".join(algorithm.std_by) if algorithm.std_by else "–"), name
+        assert counts == algorithm.weight, name
