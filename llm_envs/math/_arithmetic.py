@@ -82,7 +82,7 @@ class ArithmeticParser:
         while True:
             if self.accept("*", r"\times", r"\cdot"):
                 node = _times(node, self.signed_factor())
-            elif self.accept("/", ":", r"\div"):
+            elif self.accept("/", r"\div"):
                 node = Node("div", (node, self.signed_factor()))
             elif self._juxtaposed():
                 token = self.peek()

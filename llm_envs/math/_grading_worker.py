@@ -45,6 +45,7 @@ def main() -> None:
         ValueError,
         TypeError,
         AttributeError,
+        LookupError,
         NotImplementedError,
         RecursionError,
         MemoryError,

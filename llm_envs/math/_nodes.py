@@ -20,6 +20,7 @@ Node kinds (``args`` / ``value``):
 ``matrix``     args: rows (``row`` nodes)
 ``setop``      args: two; value: ``cup``, ``cap`` or ``setminus``
 ``named``      value: ``Reals``, ``Integers``, …
+``ratio``      args: two or more: ``3:4``, or a time of day
 ``rel``        args: two or more; value: tuple of operators ``= != < <= > >= in``
 ``and or``     args: relations joined by a word
 =============  ==========================================================================================

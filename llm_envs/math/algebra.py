@@ -28,6 +28,7 @@ BITS = 1300
 NOISE_BITS = 600
 MAX_SEPARATION_BITS = 20_000
 MAX_MAGNITUDE_BITS = 100_000
+MAX_FACTORIAL_BITS = 10
 MAX_TERMS = 2000
 MAX_SIMPLIFY_OPERATIONS = 150
 # Where expressions with symbols are compared: every point gives each symbol another sign and size.
@@ -67,6 +68,8 @@ class Evaluator:
             value = self.point[str(node.value)]
             return mpf(value.numerator) / value.denominator
         if kind == "const":
+            if node.value == "oo":
+                raise Undefined("infinity inside an expression")
             return {"pi": mpmath.pi, "e": mpmath.e}[node.value] + 0 if node.value != "i" else mpc(0, 1)
         values = [self(argument) for argument in args]
         if kind == "add":
@@ -140,9 +143,13 @@ class Evaluator:
             if isinstance(value, mpc) or abs(value - mpmath.nint(value)) < mpf(2) ** -NOISE_BITS:
                 raise TooComplex(f"the {name} of a number next to an integer")
             return getattr(mpmath, name)(value)
-        if _magnitude(value) > 12 or (len(values) > 1 and _magnitude(values[1]) > 12):
-            raise TooComplex(f"a {name} beyond 2^12")
-        return mpmath.factorial(value) if name == "factorial" else mpmath.binomial(*values)
+        values = [_as_real(value) for value in values]
+        if any(isinstance(value, mpc) or _magnitude(value) > MAX_FACTORIAL_BITS for value in values):
+            raise TooComplex(f"a {name} of a complex number or one beyond 2^{MAX_FACTORIAL_BITS}")
+        try:
+            return mpmath.factorial(values[0]) if name == "factorial" else mpmath.binomial(*values)
+        except ValueError as error:  # a pole
+            raise Undefined(f"a {name} without a value") from error
 
 
 def _magnitude(value: mpf | mpc) -> int:
@@ -323,6 +330,8 @@ def _terms(node: Node) -> int:
 def to_sympy(node: Node) -> sympy.Expr:
     """The sympy expression of a scalar tree; numbers become exact Rationals, symbols are real."""
     kind = node.kind
+    if kind in ("pow", "fn"):
+        rational(node)  # raises TooComplex for an integer that sympy must not be given to write out
     if kind == "num":
         return sympy.Rational(node.value.numerator, node.value.denominator)
     if kind == "sym":
@@ -474,7 +483,11 @@ def _interval(brackets: str, lower: Node, upper: Node) -> sympy.Set:
 def _real(node: Node) -> sympy.Expr:
     if sign := infinite(node):
         return sign * sympy.oo
+    if symbols(node):
+        raise TooComplex("a set with a symbol in an end")
+    with mpmath.workprec(BITS):
+        Evaluator(BITS, {})(node)  # raises where the value is too large or there is none
     value = to_sympy(node)
-    if symbols(node) or value.is_real is not True:
+    if value.is_real is not True:
         raise TooComplex("a set with an end that is no real constant")
     return value

@@ -14,6 +14,8 @@ What counts as the same, beyond equal values:
   constant factor.
 - Bare lists and sets have no order; points, intervals, tuples and vectors do. A list never equals one of its items.
   A set of one is its item. A row or column vector is the tuple of its entries.
+- ``x = 5`` and ``x > 5`` are not ``2x = 10`` and ``2x > 10``: those may be the question.
+- Ratios are equal term by term; ``3:4`` is also ``3/4``.
 - Numerals with a base (``52_8``) equal only the same numeral in the same base.
 """
 
@@ -159,6 +161,8 @@ def equal(gold: Node, answer: Node, algebra: Algebra | None = None) -> bool:
         return True
     if gold.kind == "unit" or answer.kind == "unit":
         return _with_units(gold, answer, algebra)
+    if "ratio" in (gold.kind, answer.kind):
+        return _ratios(gold, answer, algebra)
     if gold.kind in _SCALARS and answer.kind in _SCALARS:
         return _scalars(gold, answer, algebra)
     if "rel" in (gold.kind, answer.kind) and not (_is_set(gold) and _is_set(answer)):
@@ -270,6 +274,14 @@ def _with_units(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
     return equal(left, right, algebra)
 
 
+def _ratios(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
+    """Ratios are equal term by term (``4:20`` may be a time of day, which ``2:10`` is not); ``3:4`` is also ``3/4``."""
+    if gold.kind == answer.kind:
+        return _ordered(gold.args, answer.args, algebra)
+    ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
+    return len(ratio.args) == 2 and other.kind in _SCALARS and _scalars(Node("div", ratio.args), other, algebra)
+
+
 def _ordered(gold: tuple[Node, ...], answer: tuple[Node, ...], algebra: Algebra | None) -> bool:
     return len(gold) == len(answer) and all(equal(g, a, algebra) for g, a in zip(gold, answer, strict=True))
 
@@ -336,6 +348,8 @@ def _relations(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
         relation, other = (gold, answer) if gold.kind == "rel" else (answer, gold)
         value = _assigned(relation, algebra)
         return value is not None and other.kind not in ("list", "or", "and") and equal(value, other, algebra)
+    if _is_solved(gold) != _is_solved(answer):
+        return False
     left, right = _oriented(gold), _oriented(answer)
     if set(left.value) == set(right.value) == {"="}:
         return _equations(left, right, algebra)
@@ -344,6 +358,13 @@ def _relations(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
     if not all(side.kind in _SCALARS for side in (*left.args, *right.args)):
         return False
     return _differences(left, right, algebra, positive=left.value != ("!=",))
+
+
+def _is_solved(relation: Node) -> bool:
+    """Whether it says what a symbol is (``x = 5``, ``x > 5``); ``2x = 10``, which may be the question, does not."""
+    if set(relation.value) == {"="}:
+        return any(_is_name(side) for side in relation.args) and any(not symbols(side) for side in relation.args)
+    return interval_of(relation) is not None
 
 
 def _oriented(node: Node) -> Node:

@@ -110,6 +110,11 @@ class AnswerParser(ArithmeticParser):
         """A set expression, or an expression with a unit after it (``5 \\text{ cm}^2``, ``90^\\circ``, ``50\\%``)."""
         currency = self._currency()
         node = self.set_expression()
+        if self.at(":"):
+            terms = [node]
+            while self.accept(":"):
+                terms.append(self.additive())
+            node = Node("ratio", tuple(terms))
         if node.kind == "deg":
             node = Node("unit", node.args, DEGREE)
         elif node.kind == "pct":

@@ -31,6 +31,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from llm_envs.math import _workers
+from llm_envs.math._evaluated import leaves_arithmetic
 from llm_envs.math.equality import Algebra, NeedsAlgebra, Undefined, equal
 from llm_envs.math.expressions import MAX_CHARACTERS, Node, ParseError, TooComplex, parse
 from llm_envs.math.normalize import clean, is_text_command, literal, words
@@ -91,7 +92,7 @@ class Grader:
         self._timeout_s = _checked_timeout(timeout_s)
         self._pool = _workers.WorkerPool(workers)
 
-    def grade(self, *, gold: str, answer: str, timeout_s: float | None = None) -> Verdict:
+    def grade(self, *, gold: str, answer: str, timeout_s: float | None = None, evaluated: bool = False) -> Verdict:
         """Grade one answer; see the module `grade`.
 
         Raises:
@@ -105,6 +106,8 @@ class Grader:
         if quick is not None:
             return quick
         try:
+            if evaluated and _leaves_arithmetic(answer) and not _leaves_arithmetic(gold):
+                return Verdict.INCORRECT
             return decide(gold, answer, None)
         except TooComplex:
             return Verdict.UNDECIDED
@@ -123,13 +126,16 @@ class Grader:
         self.close()
 
 
-def grade(*, gold: str, answer: str, timeout_s: float = 5.0) -> Verdict:
+def grade(*, gold: str, answer: str, timeout_s: float = 5.0, evaluated: bool = False) -> Verdict:
     r"""Grade one answer with the process-wide pool of workers.
 
     Args:
         gold: The reference answer, LaTeX or plain text.
         answer: The answer to grade: the content of the last ``\boxed{}``, not a whole response.
         timeout_s: Seconds of worker time before the verdict is undecided.
+        evaluated: Whether an answer that leaves arithmetic to do (``3+4`` for ``7``, ``\sqrt{4}`` for ``2``) is
+            incorrect, unless the gold leaves some too. By default any expression of the right value is correct, which
+            lets a question such as "What is 3+4?" be answered by its own words.
 
     Returns:
         CORRECT only if the whole answer is understood and equals the gold (or is the same literal); UNDECIDED if it is
@@ -139,7 +145,7 @@ def grade(*, gold: str, answer: str, timeout_s: float = 5.0) -> Verdict:
         TypeError: If gold or answer is not a string.
         ValueError: If gold is blank or ``timeout_s`` is not positive.
     """
-    return _default_grader().grade(gold=gold, answer=answer, timeout_s=timeout_s)
+    return _default_grader().grade(gold=gold, answer=answer, timeout_s=timeout_s, evaluated=evaluated)
 
 
 _default: Grader | None = None
@@ -234,6 +240,11 @@ def decide(gold: str, answer: str, algebra: Algebra | None) -> Verdict:
     except Undefined:
         same = False
     return Verdict.CORRECT if same else Verdict.INCORRECT
+
+
+def _leaves_arithmetic(text: str) -> bool:
+    node = _read(text).node
+    return node is not None and leaves_arithmetic(node)
 
 
 @lru_cache(maxsize=2048)

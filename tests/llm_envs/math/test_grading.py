@@ -105,6 +105,8 @@ EQUAL = [
     ("y = 2x + 3", "2x - y + 3 = 0"),
     ("5x - 7y + 11z + 4 = 0", "10x - 14y + 22z = -8"),
     ("2x+1", "f(x) = 1+2x"),
+    ("3:4", "3 : 4"),
+    ("3:4", "\\frac{3}{4}"),
     # lists, sets, points, matrices
     ("1,-2", "-2,1"),
     ("1,-2", "-2 and 1"),
@@ -236,6 +238,10 @@ DIFFERENT = [
     ("x = 1, y = 2", "x = 2, y = 1"),
     ("1, 2", "x = 2, y = 1"),
     ("y > 2x+1", "y < 2x+1"),
+    ("x=5", "2x=10"),
+    ("x > 5", "2x+3 > 13"),
+    ("4:20", "2:10"),
+    ("1:2:3", "1/6"),
     ("x > 2", "x \\ge 2"),
     ("x > 2", "y > 2"),
     # structure
@@ -321,6 +327,50 @@ def test_nested_radicals_are_decided_or_undecided_but_never_wrong(grader):
     assert grader.grade(gold="2", answer=nest("2")) is Verdict.CORRECT  # sqrt(2+2) = 2, thirty times
     assert grader.grade(gold="2", answer=nest("3")) is Verdict.INCORRECT
     assert grader.grade(gold="2", answer=nest("0")) is Verdict.INCORRECT  # 2 cos(pi/2^32) is 2 up to 1e-18
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("7", "3+4"),
+        ("12", "3 \\cdot 4"),
+        ("3", "12/4"),
+        ("3", "\\frac{12}{4}"),
+        ("8", "2^3"),
+        ("2", "\\sqrt{4}"),
+        ("120", "5!"),
+        ("\\frac{5}{6}", "\\frac12+\\frac13"),
+        ("7x", "(3+4)x"),
+        ("(1,7)", "(1,3+4)"),
+        ("2\\sqrt{2}", "\\sqrt{2} \\cdot (1+1)"),
+    ],
+)
+def test_arithmetic_left_to_do_is_refused_on_request(grader, gold, answer):
+    assert grader.grade(gold=gold, answer=answer) is Verdict.CORRECT
+    assert grader.grade(gold=gold, answer=answer, evaluated=True) is Verdict.INCORRECT
+    assert grader.grade(gold=answer, answer=answer, evaluated=True) is Verdict.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("7", "7.0"),
+        ("7", "-(-7)"),
+        ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+        ("\\frac{1}{2}", "2/4"),
+        ("1.5", "1\\frac{1}{2}"),
+        ("0.00067", "6.7 \\times 10^{-4}"),
+        ("0.5", "50\\%"),
+        ("5 \\pi", "\\frac{10\\pi}{2}"),
+        ("2\\sqrt{2}", "\\sqrt{8}"),
+        ("x^2+2x+1", "(x+1)^2"),
+        ("2^{10}", "4^5"),
+        ("7", "x=7"),
+        ("1,000", "1000 \\text{ cm}"),
+    ],
+)
+def test_usual_forms_leave_no_arithmetic(grader, gold, answer):
+    assert grader.grade(gold=gold, answer=answer, evaluated=True) is Verdict.CORRECT
 
 
 def test_arguments_are_checked():

@@ -66,7 +66,7 @@ def test_a_worker_over_time_is_killed_and_replaced():
         stopped = Stopped(grader)
         start = time.monotonic()
         assert grader.grade(gold=r"\sqrt{12}", answer=r"2\sqrt{3}") is Verdict.UNDECIDED
-        assert 0.4 < time.monotonic() - start < 3
+        assert 0.4 < time.monotonic() - start < 10
         assert not exists(stopped.pid)
         # the start of the replacement does not count against this request's half second
         assert grader.grade(gold=r"\sqrt{12}", answer=r"2\sqrt{3}") is Verdict.CORRECT
@@ -78,7 +78,7 @@ def test_the_limit_can_be_given_by_the_request():
         Stopped(grader)
         start = time.monotonic()
         assert grader.grade(gold=r"\sqrt{12}", answer=r"2\sqrt{3}", timeout_s=0.3) is Verdict.UNDECIDED
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 10
 
 
 def test_a_worker_killed_during_a_request_gives_undecided_and_is_replaced():
