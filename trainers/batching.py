@@ -7,7 +7,7 @@ of padded tokens; nothing is ever duplicated or dropped to fill one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,32 +65,35 @@ class Sample:
         return [float(value) for value in self.advantage]
 
 
-def samples_by_policy(turns: Sequence[Turn], advantages: FloatArray) -> dict[str, list[Sample]]:
-    """Sort the turns that can be trained on by policy.
+def samples_by_policy(
+    turns: Sequence[Turn], advantages: FloatArray, trained: Collection[str]
+) -> dict[str, list[Sample]]:
+    """Sort the turns to train on by policy.
 
     Args:
         turns: N turns.
         advantages: Their advantages, shape [N].
+        trained: Names of the policies that are trained. Turns of others (frozen, scripted, remote) are left out, and
+            so are masked turns.
 
     Returns:
-        Samples of each policy in the order of the turns. Masked turns are left out.
+        Samples of each trained policy in the order of the turns; an empty list if it did not act.
 
     Raises:
-        ValueError: If lengths differ, or a turn that is not masked has no token ids (its policy is a remote API or a
-            script, which cannot be trained).
+        ValueError: If lengths differ, or a turn of a trained policy has no token ids.
     """
     if len(turns) != len(advantages):
         raise ValueError(f"{len(advantages)} advantages for {len(turns)} turns")
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {name: [] for name in trained}
     for turn, advantage in zip(turns, advantages, strict=True):
-        if turn.masked:
+        if turn.masked or turn.policy not in samples:
             continue
-        if turn.prompt_ids is None or turn.completion_ids is None:
+        if not turn.prompt_ids or not turn.completion_ids:
             raise ValueError(
-                f"Turn {turn.index} ({turn.agent}) of episode {turn.episode!r} has no token ids: policy "
-                f"{turn.policy!r} cannot be trained. Give its turns to no learner (a frozen policy)"
+                f"Turn {turn.index} ({turn.agent}) of episode {turn.episode!r} has no token ids, so policy "
+                f"{turn.policy!r} cannot be trained on it. Sample with a policy that returns them, or mask the turn"
             )
-        samples.setdefault(turn.policy, []).append(
+        samples[turn.policy].append(
             Sample(turn.prompt_ids, turn.completion_ids, turn.logprobs, float(advantage), turn.agent)
         )
     return samples

@@ -94,7 +94,8 @@ class Learner:
     """Trains one causal language model.
 
     Args:
-        model: A transformers causal language model. It is cast to ``config.dtype`` and trained in place.
+        model: A transformers causal language model. It is trained in place, in the precision that ``config.dtype``
+            describes.
         config: Optimiser, micro-batches, precision.
         loss: The policy loss.
         lora: A ``peft.LoraConfig``, or its arguments, to train adapters only; None trains all weights.
@@ -117,9 +118,11 @@ class Learner:
     ) -> None:
         self.config = config or LearnerConfig()
         self.loss = loss or LossConfig()
-        model = model.to(getattr(torch, self.config.dtype))
-        self._ref: CompletionForward | None = None
         self._lora = lora is not None
+        half = self.config.dtype == "bfloat16"
+        self._autocast = torch.bfloat16 if half else None
+        model = model.to(torch.float32 if half and not self._lora else getattr(torch, self.config.dtype))
+        self._ref: CompletionForward | None = None
         if self.loss.kl_coef > 0 and (ref_model is not None or not self._lora):
             frozen = (copy.deepcopy(model) if ref_model is None else ref_model.to(model.dtype)).requires_grad_(False)
             self._ref = self._forward_of(frozen.to(model.device).eval())
@@ -279,7 +282,12 @@ class Learner:
         self.updates = int(state["updates"])
 
     def _forward_of(self, model: Any) -> CompletionForward:
-        return CompletionForward(model, temperature=self.config.temperature, chunk=self.config.logits_chunk)
+        return CompletionForward(
+            model,
+            temperature=self.config.temperature,
+            chunk=self.config.logits_chunk,
+            autocast=self._autocast,
+        )
 
     def _plan(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[list[int]]:
         lengths = [len(samples[i].prompt_ids) + len(samples[i].completion_ids) - 1 for i in chosen]

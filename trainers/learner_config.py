@@ -34,7 +34,10 @@ class LearnerConfig:
         temperature: Sampling temperature of the policy: log-probs are those of softmax(logits/temperature), as the
             sampler reports them.
         gradient_checkpointing: Recompute every layer in the backward pass: less memory, about a third more time.
-        dtype: The model is cast to it. On a CPU without native bfloat16, float32 is the faster one as well.
+        dtype: What is computed in. With ``bfloat16`` the weights that are trained are kept in float32 all the same (a
+            step of AdamW is far below the 8 bits of a bfloat16 weight and would be rounded away) and products are
+            taken under autocast; the frozen weights of a LoRA run are bfloat16. On a CPU without native bfloat16,
+            float32 is the faster one as well.
         seed: Seeds what is random in a learner: the split into minibatches, dropout, the start of LoRA weights.
 
     Raises:

@@ -7,6 +7,7 @@ float32 or better.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -54,12 +55,16 @@ class CompletionForward:
         model: A transformers causal language model, or one wrapped by peft.
         temperature: Divides the logits.
         chunk: Completion tokens whose logits exist at once.
+        autocast: Precision of matrix products; None leaves that of the weights.
     """
 
-    def __init__(self, model: Any, *, temperature: float = 1.0, chunk: int = 1024) -> None:
+    def __init__(
+        self, model: Any, *, temperature: float = 1.0, chunk: int = 1024, autocast: torch.dtype | None = None
+    ) -> None:
         self.model = model
         self.temperature = temperature
         self.chunk = chunk
+        self.autocast = autocast
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._decoder: nn.Module = causal.base_model
         self._head: Any = causal.get_output_embeddings()
@@ -78,6 +83,10 @@ class CompletionForward:
             batch: Right-padded turns.
             entropy_grad: Let gradients flow through the entropies too.
         """
+        with self._precision(batch.input_ids.device):
+            return self._score(batch, entropy_grad)
+
+    def _score(self, batch: MicroBatch, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         positions = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device).expand_as(batch.input_ids)
         inputs = {
             "input_ids": batch.input_ids,
@@ -107,6 +116,11 @@ class CompletionForward:
     def _score_logits(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return token_logprobs(logits, targets, self.temperature)
 
+    def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, dtype=self.autocast)
+
     def _can_split(self) -> bool:
         weight = next(iter(self.model.parameters()))
         # Many different tokens: one that is the padding token has zero logits, which a cap does not change.
@@ -115,7 +129,7 @@ class CompletionForward:
         training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._precision(weight.device):
                 states = getattr(self._decoder(input_ids=ids, use_cache=False), "last_hidden_state", None)
                 if states is None:
                     return False

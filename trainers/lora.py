@@ -29,8 +29,8 @@ def add_lora(model: Any, lora: Any | Mapping[str, Any], seed: int) -> Any:
         raise ValueError("LoRA with use_dora or modules_to_save cannot be merged exactly; use plain LoRA")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        # peft would raise half-precision adapters to float32, against the dtype that was asked for.
-        return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+        # Adapters of a half-precision model are float32: their steps would be rounded away in half precision.
+        return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=True)
 
 
 def merged_named_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:

@@ -529,6 +529,34 @@ def test_the_lora_reference_is_the_model_without_adapters() -> None:
     assert learner.update(draw_samples()).mean["ref_kl"] > 1e-4
 
 
+def test_bfloat16_keeps_trained_weights_in_float32() -> None:
+    """A step of 1e-6 on a weight of about 0.3 would be lost in the 8 bits of a bfloat16."""
+    learner = Learner(tiny_model(), LearnerConfig(lr=1e-6, dtype="bfloat16"), OFF)
+    start = {name: tensor.clone() for name, tensor in learner.full_named_tensors()}
+    metrics = learner.update(draw_samples())
+    assert math.isfinite(metrics.grad_norm)
+    for name, tensor in learner.full_named_tensors():
+        assert tensor.dtype == torch.float32
+        assert (tensor != start[name]).float().mean() > 0.5, name
+    sample = draw_samples()[0]
+    got = learner.logprobs([sample.prompt_ids], [sample.completion_ids])[0]
+    assert got.dtype == torch.float32
+    exact = naive_logprobs(learner.model, sample)[0].detach()
+    torch.testing.assert_close(got, exact, rtol=0, atol=0.1)
+    assert not torch.allclose(got, exact, rtol=0, atol=1e-5)  # it is computed in bfloat16
+
+
+def test_bfloat16_lora_has_float32_adapters_on_bfloat16_weights() -> None:
+    learner = Learner(tiny_model(), LearnerConfig(lr=1e-6, dtype="bfloat16"), OFF, lora=LORA)
+    for name, p in learner.model.named_parameters():
+        assert p.dtype == (torch.float32 if "lora_" in name else torch.bfloat16), name
+    learner.update(draw_samples())
+    changed = [bool((t != 0).any()) for name, t in learner.trainable_named_tensors() if "lora_B" in name]
+    assert changed
+    assert all(changed)
+    assert all(tensor.dtype == torch.bfloat16 for _, tensor in learner.full_named_tensors())
+
+
 def test_lora_that_cannot_be_merged_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be merged exactly"):
         Learner(tiny_model(), LearnerConfig(), OFF, lora={**LORA, "use_dora": True})

@@ -40,17 +40,20 @@ def _turn(**fields: object) -> Turn:
     )  # fmt: skip
 
 
-def test_samples_by_policy_leaves_masked_turns_out() -> None:
+def test_samples_by_policy() -> None:
     turns = [_turn(), _turn(policy="b", agent="verifier_0"), _turn(masked=True, completion_ids=None), _turn()]
-    got = samples_by_policy(turns, np.array([1.0, 2.0, 0.0, 3.0]))
-    assert got == {
-        "a": [Sample((1, 2), (3,), (-0.5,), 1.0, "solver_0"), Sample((1, 2), (3,), (-0.5,), 3.0, "solver_0")],
-        "b": [Sample((1, 2), (3,), (-0.5,), 2.0, "verifier_0")],
-    }
-    with pytest.raises(ValueError, match="has no token ids: policy 'a' cannot be trained"):
-        samples_by_policy([_turn(completion_ids=None)], np.zeros(1))
+    turns.append(_turn(policy="api", prompt_ids=None, completion_ids=None))
+    advantages = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
+    mine = [Sample((1, 2), (3,), (-0.5,), a, "solver_0") for a in (1.0, 3.0)]
+    other = [Sample((1, 2), (3,), (-0.5,), 2.0, "verifier_0")]
+    assert samples_by_policy(turns, advantages, ["a", "b", "silent"]) == {"a": mine, "b": other, "silent": []}
+    assert samples_by_policy(turns, advantages, ["b"]) == {"b": other}
+    with pytest.raises(ValueError, match="has no token ids, so policy 'api' cannot be trained"):
+        samples_by_policy(turns, advantages, ["a", "api"])
+    with pytest.raises(ValueError, match="has no token ids"):
+        samples_by_policy([_turn(completion_ids=())], np.zeros(1), ["a"])
     with pytest.raises(ValueError, match="2 advantages for 1 turns"):
-        samples_by_policy([_turn()], np.zeros(2))
+        samples_by_policy([_turn()], np.zeros(2), ["a"])
 
 
 @pytest.mark.parametrize(

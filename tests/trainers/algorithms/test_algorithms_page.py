@@ -26,7 +26,7 @@ def test_the_table_is_that_of_the_code(repository: Path) -> None:
     page = (repository / "docs" / "algorithms.md").read_text(encoding="utf-8")
     table = page.split("## Presets")[1].split("Scores (")[0]
     rows = {}
-    for line in table.splitlines():
+    for line in (line for line in table.splitlines() if line.startswith("|")):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if cells[0].startswith("`"):
             rows[cells[0].strip("`")] = cells
