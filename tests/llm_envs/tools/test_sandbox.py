@@ -274,7 +274,7 @@ def test_memory_of_the_worker_stays_flat(isolation: str) -> None:
         for _ in range(20):
             sandbox.run("x = [0] * 10 ** 6")
         before = resident()
-        for _ in range(300):
+        for _ in range(150):
             sandbox.run("x = [0] * 10 ** 6")
         assert resident() - before < 1 << 20
 
