@@ -15,7 +15,7 @@ from trainers.algorithms.scores import FloatArray, TurnBatch
 class MovingAverages:
     """One exponential moving average of scores for each combination of key values.
 
-    Role-conditioned advantage estimation of SPIRAL (arXiv 2506.24119, alg. 1): b starts at 0. All turns of a batch
+    Role-conditioned advantage estimation of SPIRAL (arXiv 2506.24119): b starts at 0. All turns of a batch
     read b as it was before the batch, so a result does not depend on the order of the episodes; then b moves once for
     each episode, in the order of the episode ids.
 

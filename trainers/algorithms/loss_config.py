@@ -35,13 +35,13 @@ class LossConfig:
 
     Attributes:
         kind: One of the above. ``reinforce`` has no trust region: use it with one optimiser step a batch.
-        ratio: ``token``, or ``sequence`` for GSPO (arXiv 2507.18071, eq. 7): ρ = exp(mean log-ratio of the turn).
+        ratio: ``token``, or ``sequence`` for GSPO (arXiv 2507.18071): ρ = exp(mean log-ratio of the turn).
         reference: Denominator of ρ. ``learner``: the learner's own log-probs before the first step of the update.
             ``sampler``: the log-probs that came with the tokens (saves a forward pass; ``importance`` must be off,
             since ρ then already holds that correction).
         clip_low: ε below 1. 1 or more: no lower bound.
         clip_high: ε above 1 (DAPO: 0.28).
-        dual_clip: c > 1 bounds the loss of a token with A < 0 by −cA (arXiv 1912.09729, eq. 5), or None.
+        dual_clip: c > 1 bounds the loss of a token with A < 0 by −cA (arXiv 1912.09729), or None.
         aggregation: ``token-mean``: every token of the batch weighs the same (DAPO). ``seq-mean-token-mean``: every
             turn weighs the same (GRPO). ``seq-mean-token-sum``: turns by their length. ``seq-mean-token-sum-norm``:
             as before, over the constant ``norm_length`` (Dr. GRPO, arXiv 2503.20783).
@@ -51,7 +51,7 @@ class LossConfig:
         importance: Level of the weight w = π_learner/π_sampler, which corrects for a sampler whose numbers differ
             from the learner's. ``sequence`` is the product over the turn's tokens. ``off``: w = 1.
         importance_mode: ``truncate``: min(w, cap). ``mask``: w where w ≤ cap, else 0.
-        importance_cap: The cap (arXiv 2511.03529 and TRL use 2).
+        importance_cap: The cap C (Yao et al., https://fengyao.notion.site/off-policy-rl; TRL 1.16 defaults to 3).
         kl_coef: β. 0: the reference model is not even loaded.
         kl_estimator: ``k1`` −log r, ``k2`` ½(log r)², ``k3`` r − 1 − log r with r = π_ref/π (Schulman, "Approximating
             KL divergence", 2020). k1's gradient is zero in expectation when used in the loss; it is meant for logs.

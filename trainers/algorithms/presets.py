@@ -8,7 +8,7 @@ from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.choices import check_choice
 from trainers.algorithms.loss_config import LossConfig
 
-_GRPO = "GRPO: DeepSeekMath, arXiv 2402.03300, eq. 3"
+_GRPO = "GRPO: DeepSeekMath, arXiv 2402.03300"
 _DR_MAS = "Dr. MAS, arXiv 2602.08847"
 
 # The loss of the Dr. MAS release: token mean, clip 0.2, dual clip 3, no KL, no entropy
