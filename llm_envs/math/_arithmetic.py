@@ -128,6 +128,8 @@ class ArithmeticParser:
                 node = Node("fn", (node,), "factorial")
             elif self.accept("%", r"\%"):
                 node = Node("pct", (node,))
+            elif self.accept(r"\circ"):
+                node = Node("deg", (node,))
             elif self.at("^") and [t.text for t in self.tokens[self.position + 1 : self.position + 2]] == [r"\circ"]:
                 self.position += 2
                 node = Node("deg", (node,))

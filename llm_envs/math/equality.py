@@ -189,6 +189,13 @@ def _unwrap(node: Node) -> Node:
     r"""Take the answer out of ``x = v`` (below: `_relations`), ``x \in S``, sets of one, and ``x = 1 or x = 2``."""
     if node.kind == "rel" and node.value == ("in",) and _is_name(node.args[0]):
         return _unwrap(node.args[1])
+    if (
+        node.kind == "rel"
+        and node.value == ("=",)
+        and all(side.kind in ("pair", "tuple") for side in node.args)
+        and all(_is_name(entry) for entry in node.args[0].args)
+    ):  # "(x, y) = (1, 2)"
+        return _unwrap(node.args[1])
     if node.kind == "set" and len(node.args) == 1 and node.args[0].kind in _SCALARS | {"unit"}:
         return node.args[0]
     if node.kind in ("or", "list") and all(item.kind == "rel" and item.value == ("=",) for item in node.args):
@@ -306,8 +313,9 @@ def _unordered(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
 
 
 def _several_names(items: list[Node]) -> bool:
-    """Whether the items are assignments to different symbols (``x = 1, y = 2``): bare values cannot stand for those."""
-    return len({item.args[0] for item in items if item.kind == "rel"}) > 1
+    """Whether the items are assignments to different letters (``x = 1, y = 2``): bare values cannot stand for those."""
+    names = [item.args[0] for item in items if item.kind == "rel"]
+    return len({str(name.value).partition("_")[0] if name.kind == "sym" else name for name in names}) > 1
 
 
 def _distinct(items: list[Node], algebra: Algebra | None) -> list[Node]:

@@ -105,6 +105,7 @@ _LONE_DOLLAR = re.compile(r"(?<!\\)\$")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 _SPACE_TO_DROP = re.compile(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])|(?<=[0-9]) (?=[A-Za-z])")
 _NUMBER_AS_TEXT = re.compile(r"\\text\s*\{\s*([-+]?[0-9][0-9.,]*)\s*\}", re.ASCII)
+_REPEATING = re.compile(r"(?<![0-9.])([0-9]{0,30})\.([0-9]{0,30})\\overline\s*\{\s*([0-9]{1,30})\s*\}", re.ASCII)
 _TEXT_COMMAND = re.compile(r"\\text\s*\{([^{}]*)\}")
 
 
@@ -136,6 +137,8 @@ def strip_wrappers(text: str) -> str:
                 opening = len(command) + len(text[len(command) :]) - len(text[len(command) :].lstrip())
                 if text[opening : opening + 1] == "{" and _closes_at_end(text, opening):
                     text = text[opening + 1 : -1].strip()
+        if text.endswith("\\\\"):  # a line break
+            text = text[:-2]
         if text.endswith(".") and len(text) > 1 and not text.endswith(".."):
             text = text[:-1]
         if text == before:
@@ -164,11 +167,19 @@ def clean(text: str) -> str:
         text = _SIZES.sub("", text)
         text = _BARS.sub("|", text)
         text = _COMMAND.sub(lambda m: "\\" + _SYNONYMS.get(m.group(1), m.group(1)), text)
+        text = _REPEATING.sub(_repeating, text)
         text = _NUMBER_AS_TEXT.sub(r"\1", text)
     if "$" in text:
         text = _LONE_DOLLAR.sub(r"\\$", text)
     text = _SPACES.sub(lambda m: m.group(1) or " ", text)  # a row break of a matrix stays
     return text.strip()
+
+
+def _repeating(match: re.Match[str]) -> str:
+    r"""``0.1\overline{6}`` as the fraction it is."""
+    whole, head, cycle = match.groups()
+    top = int(whole + head + cycle) - int(whole + head or "0")
+    return rf"\frac{{{top}}}{{{10 ** len(head) * (10 ** len(cycle) - 1)}}}"
 
 
 def _roman(match: re.Match[str]) -> str:
