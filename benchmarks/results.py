@@ -17,15 +17,24 @@ of (task index, sample): a resumed run and one that was never interrupted end wi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from benchmarks.storage import (
+    LOCK,
+    FolderLock,
+    LineFile,
+    ResultsError,
+    cut_torn_line,
+    explain,
+    parse_lines,
+    sync_folder,
+    write_atomically,
+)
 from trainers.rollout.records import Episode
 
 __all__ = ["FORMAT", "ResultsError", "ResultsFolder", "differences", "read_config", "read_lines"]
@@ -37,13 +46,6 @@ CONFIG = "config.json"
 EPISODES = "episodes.jsonl"
 TIMINGS = "timings.jsonl"
 ERRORS = "errors.jsonl"
-LOCK = "lock"
-
-SYNC_EVERY_S = 5.0
-
-
-class ResultsError(Exception):
-    """A results folder cannot be used as asked. The message names the folder and the way out."""
 
 
 class _Stored(NamedTuple):
@@ -76,19 +78,19 @@ class ResultsFolder:
     ) -> None:
         self.path = Path(path)
         self.save_tokens = save_tokens
-        self._files: dict[str, _LineFile] = {}
+        self._files: dict[str, LineFile] = {}
         self._lines: dict[str, _Stored] = {}
-        self._lock: _Lock | None = None
+        self._lock: FolderLock | None = None
         check_usable(self.path, resume=resume)
         try:
-            with _explain(self.path):
+            with explain(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = _Lock(self.path)
+                self._lock = FolderLock(self.path)
             check_usable(self.path, resume=resume)
             self._write_or_compare_config(config)
             self._read_episodes()
             for name in (EPISODES, TIMINGS, ERRORS):
-                self._files[name] = _LineFile(self.path / name)
+                self._files[name] = LineFile(self.path / name)
         except BaseException:
             self.close()
             raise
@@ -141,7 +143,7 @@ class ResultsFolder:
             return
         temporary = path.with_name(f"{path.name}.tmp")
         lines: dict[str, _Stored] = {}
-        with _explain(temporary):
+        with explain(temporary):
             position = 0
             with path.open("rb") as source, temporary.open("wb") as target:
                 for key, stored in ordered:
@@ -152,9 +154,9 @@ class ResultsFolder:
                 target.flush()
                 os.fsync(target.fileno())
             os.replace(temporary, path)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         self._files[EPISODES].close()
-        self._files[EPISODES] = _LineFile(path)
+        self._files[EPISODES] = LineFile(path)
         self._lines = lines
 
     def close(self) -> None:
@@ -179,8 +181,8 @@ class ResultsFolder:
         path = self.path / CONFIG
         config = {"format": FORMAT, **json.loads(json.dumps(config))}
         if not path.exists():
-            with _explain(path):
-                _write_atomically(path, json.dumps(config, indent=2) + "\n")
+            with explain(path):
+                write_atomically(path, json.dumps(config, indent=2) + "\n")
             return
         changed = differences(read_config(self.path)["identity"], config["identity"])
         if changed:
@@ -193,9 +195,9 @@ class ResultsFolder:
     def _read_episodes(self) -> None:
         path = self.path / EPISODES
         for name in (EPISODES, TIMINGS, ERRORS):
-            _cut_torn_line(self.path / name)
+            cut_torn_line(self.path / name)
         position = 0
-        for number, (line, record) in enumerate(_parse_lines(path), start=1):
+        for number, (line, record) in enumerate(parse_lines(path), start=1):
             try:
                 key = record["id"]
                 known = (record["task_index"], record["sample"], record["task_hash"], record["success"])
@@ -209,56 +211,13 @@ class ResultsFolder:
             position += len(line)
 
 
-class _LineFile:
-    """A file that only grows, by whole lines."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with _explain(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._size = os.fstat(self._fd).st_size
-        self._synced_at = time.monotonic()
-
-    def append(self, line: str) -> tuple[int, int]:
-        """Write one line; return its offset and length in bytes. What could not be written whole is taken back."""
-        data = line.encode("ascii") + b"\n"
-        start = self._size
-        with _explain(self._path):
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
-            except OSError:
-                os.ftruncate(self._fd, start)
-                raise
-            self._size += len(data)
-        if time.monotonic() - self._synced_at >= SYNC_EVERY_S:
-            self.sync()
-        return start, len(data)
-
-    def sync(self) -> None:
-        with _explain(self._path):
-            os.fsync(self._fd)
-        self._synced_at = time.monotonic()
-
-    def close(self) -> None:
-        if self._fd < 0:
-            return
-        fd, self._fd = self._fd, -1
-        try:
-            with _explain(self._path):
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
 def check_usable(path: Path, *, resume: bool) -> None:
     """Check, without changing anything, that a run may start or go on in ``path``.
 
     Raises:
         ResultsError: If it may not.
     """
-    with _explain(path):
+    with explain(path):
         if not path.exists():
             return
         if not path.is_dir():
@@ -296,7 +255,7 @@ def read_lines(path: str | Path, name: str) -> Iterator[dict[str, Any]]:
     Raises:
         ResultsError: If another line is not JSON.
     """
-    for _, record in _parse_lines(Path(path) / name):
+    for _, record in parse_lines(Path(path) / name):
         yield record
 
 
@@ -308,109 +267,3 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, An
             found += differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
         return found
     return [] if old == new else [(prefix, old, new)]
-
-
-def _parse_lines(path: Path) -> Iterator[tuple[bytes, Any]]:
-    if not path.exists():
-        return
-    with _explain(path), path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield line, json.loads(line)
-            except ValueError as error:
-                raise ResultsError(f"{path}, line {number} is not JSON ({error}); restore or remove it") from error
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Remove what follows the last newline: the line that was being written when the process died."""
-    if not path.exists():
-        return
-    with _explain(path), path.open("rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        keep = end
-        while keep > 0:
-            start = max(0, keep - 65536)
-            file.seek(start)
-            newline = file.read(keep - start).rfind(b"\n")
-            if newline >= 0:
-                keep = start + newline + 1
-                break
-            keep = start
-        if keep < end:
-            file.truncate(keep)
-
-
-_locked_here: set[Path] = set()
-
-
-class _Lock:
-    """A lock on the folder that the kernel gives back when this process ends, however it ends.
-
-    It is a POSIX record lock, which child processes do not inherit: a grading worker that outlives a killed runner for
-    a moment must not keep the folder. Such locks do not hold within one process, hence the set beside it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._key = folder.resolve()
-        if self._key in _locked_here:
-            raise ResultsError(_busy(folder, str(os.getpid())))
-        self._fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            holder = os.read(self._fd, 32).decode("ascii", "replace").strip()
-            os.close(self._fd)
-            raise ResultsError(_busy(folder, holder or "unknown")) from None
-        except OSError:
-            os.close(self._fd)
-            raise
-        _locked_here.add(self._key)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
-
-    def release(self) -> None:
-        _locked_here.discard(self._key)
-        os.close(self._fd)
-
-
-def _busy(folder: Path, holder: str) -> str:
-    return f"Another runner (process {holder}) is writing to {folder}; wait for it, or give another --out"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-class _explain:  # noqa: N801  (reads as a word in a with statement)
-    """Turn an error of the operating system into one that says which file, and what to do."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise ResultsError(
-                f"Cannot use {self._path}: {error.strerror or error}. What was written before is kept; "
-                "when that is mended, --resume goes on"
-            ) from error
