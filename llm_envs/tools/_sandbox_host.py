@@ -338,9 +338,10 @@ def _system(interpreter: str) -> tuple[list[str], dict[str, str]]:
             binds.append(path)
     if os.path.exists("/etc/ld.so.cache"):
         binds.append("/etc/ld.so.cache")
-    prefix = str(Path(interpreter).parent.parent)
-    if prefix != "/" and Path("/usr") not in (Path(prefix), *Path(prefix).parents):
-        binds.append(prefix)
+    prefix = Path(interpreter).parent.parent
+    if not prefix.is_relative_to("/usr"):  # Not all of it: it may be somebody's home.
+        parts = (Path(interpreter), prefix / "lib", prefix / "lib64")
+        binds += [str(path) for path in parts if path.exists() and not path.is_symlink() and str(path) not in binds]
     return binds, links
 
 
