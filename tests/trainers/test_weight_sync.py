@@ -360,7 +360,11 @@ class TestVLLM:
 @pytest.mark.slow
 async def test_async_engine(tied: Path) -> None:
     """Everything once, because the start of the process takes long: answers, weights, proof, failure, abort, end."""
+    from vllm.lora.request import LoRARequest
+    from vllm.sampling_params import SamplingParams
+
     policy = make_policy(f"vllm:{tied}", engine="async", share=False)
+    assert isinstance(policy, VLLMPolicy)
     model, sync = learner(tied), make_sync(policy)
     asked = [Request(f"word {index}", "a_0", Sampling(max_tokens=16), seed=index) for index in range(8)]
     together = await asyncio.gather(*map(policy.generate, asked))
@@ -381,6 +385,8 @@ async def test_async_engine(tied: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.wait_for(policy.generate(asked[0]), timeout=30)
+    with pytest.raises(PolicyError, match="LoRA is not enabled"):
+        await policy.engine.generate((3, 4), SamplingParams(max_tokens=1), LoRARequest("a", 1, "nowhere"))
     await policy.close()
     with pytest.raises(PolicyError, match="is closed"):
         await policy.generate(asked[0])

@@ -103,7 +103,13 @@ class Barrier:
         taken, self._waiting = self._waiting, {}
         try:
             for batcher, held in sorted(taken.items(), key=lambda item: item[0].order):
-                for batch in batcher.batches(held):
+                try:
+                    batches = batcher.batches(held)
+                except TypeError as error:
+                    failure = PolicyError(f"keys of requests in flight must be comparable with each other: {error}")
+                    _settle(held, failure)
+                    continue
+                for batch in batches:
                     await self._serve(batcher.serve, batch)
         finally:
             self._running = False
@@ -117,15 +123,21 @@ class Barrier:
         future = loop.run_in_executor(self.executor, serve, [item.job for item in live])
         # The failure of a batch, whatever it is, belongs to the requests in it: each of them gets it.
         (result,) = await asyncio.gather(future, return_exceptions=True)
-        for index, item in enumerate(live):
-            if item.future.done():
-                continue
-            if isinstance(result, BaseException):
-                error = PolicyError(f"the batch of this request failed: {type(result).__name__}: {result}")
-                error.__cause__ = result
-                item.future.set_exception(error)
-            else:
-                item.future.set_result(result[index])
+        if isinstance(result, BaseException):
+            _settle(live, result)
+            return
+        for item, completions in zip(live, result, strict=True):
+            if not item.future.done():
+                item.future.set_result(completions)
+
+
+def _settle(held: Sequence[_Waiting], cause: BaseException) -> None:
+    """Fail requests, each with an error of its own."""
+    for item in held:
+        if not item.future.done():
+            error = PolicyError(f"the batch of this request failed: {type(cause).__name__}: {cause}")
+            error.__cause__ = cause
+            item.future.set_exception(error)
 
 
 _BARRIERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Barrier] = weakref.WeakKeyDictionary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,10 +185,12 @@ class HFPolicy(Policy):
         await self._batcher.run(lambda: self._adapt(config, tensors, version))
 
     def _adapt(self, config: PeftConfig, tensors: Mapping[str, torch.Tensor], version: int) -> None:
+        import torch
         from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
         if not isinstance(self.model, PeftModel):
-            self.model = get_peft_model(self.model, config).eval()
+            with torch.random.fork_rng(devices=[]):  # peft draws first weights, which are overwritten below
+                self.model = get_peft_model(self.model, copy.deepcopy(config)).eval()
         result = set_peft_model_state_dict(self.model, dict(tensors))
         if result.unexpected_keys:
             raise PolicyError(

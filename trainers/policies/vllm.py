@@ -48,7 +48,7 @@ def acquire_engine(model: str, *, kind: str = "local", share: bool = True, **opt
     source = str(resolve_model(model))
     key = (source, kind, repr(sorted(options.items())))
     engine = _SHARED.get(key) if share else None
-    if engine is None:
+    if engine is None or not engine.alive:
         engine = _KINDS[kind](source, **options)
         if share:
             _SHARED[key] = engine

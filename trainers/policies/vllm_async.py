@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_engine import Engine, check_reset, contained, engine_args, import_vllm
+from trainers.policies.vllm_engine import Engine, check_reset, contained, engine_args, import_vllm, refused
 
 _T = TypeVar("_T")
 
@@ -71,6 +71,11 @@ class AsyncVLLMEngine(Engine):
         self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
         self._describe()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the engine serves; see `Engine.alive`."""
+        return not (self._closed or self._engine.errored)
+
     async def _build(self, options: Mapping[str, Any]) -> Any:
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -91,6 +96,7 @@ class AsyncVLLMEngine(Engine):
         return await self._run(self._generate(prompt_ids, params, lora))
 
     async def _generate(self, prompt_ids: Sequence[int], params: Any, lora: Any) -> tuple[Any, int]:
+        from vllm.exceptions import VLLMClientError
         from vllm.inputs.engine import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -105,6 +111,8 @@ class AsyncVLLMEngine(Engine):
                 raise PolicyError(
                     f"the vLLM engine of {self.model!r} failed: {type(error).__name__}: {error}"
                 ) from error
+            except (VLLMClientError, ValueError) as error:
+                raise refused(self.model, error) from error
         return output, version
 
     async def _idle(self, coroutine: Coroutine[Any, Any, _T]) -> _T:

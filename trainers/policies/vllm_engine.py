@@ -172,6 +172,11 @@ class Engine(ABC):
         except OSError:  # a model without the file
             self.generation_config = None
 
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether the engine serves: it has neither failed nor been closed."""
+
     @abstractmethod
     async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> tuple[Any, int]:
         """Answer one request. Cancelling the call aborts it.
@@ -260,6 +265,11 @@ class VLLMEngine(Engine):
         self._thread.start()
         started.result()
         self._describe()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine serves; see `Engine.alive`."""
+        return self._error is None
 
     def _main(self, started: Future[None]) -> None:
         try:
@@ -363,7 +373,7 @@ class VLLMEngine(Engine):
             item.version = self.weight_version
             self._running[request_id] = item
         except Exception as error:  # noqa: BLE001  (the failure of one item, handed to who waits for it)
-            item.future.set_exception(error)
+            item.future.set_exception(error if isinstance(item, _Call) else refused(self.model, error))
 
     def _abort_cancelled(self) -> None:
         ids = [request_id for request_id, item in self._running.items() if item.cancelled]
@@ -445,6 +455,13 @@ class VLLMEngine(Engine):
         with contextlib.suppress(PolicyError):  # closed or failed already
             self._put(None)
         await asyncio.to_thread(self._thread.join)
+
+
+def refused(model: str, cause: Exception) -> PolicyError:
+    """Return the error for a request that an engine did not take."""
+    error = PolicyError(f"the vLLM engine of {model!r} refused a request: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def check_reset(model: str, done: bool | None) -> None:

@@ -290,6 +290,12 @@ async def test_a_failed_batch_fails_its_requests_only() -> None:
     assert "out of memory" in str(results[0])
 
 
+async def test_keys_that_cannot_be_sorted_are_an_error() -> None:
+    batcher = Batcher(Recorder(), max_batch=2)
+    results = await asyncio.gather(batcher.submit(job(0)), batcher.submit(job("a")), return_exceptions=True)
+    assert all(isinstance(result, PolicyError) and "comparable" in str(result) for result in results)
+
+
 async def test_a_cancelled_request_does_not_hold_up_the_others() -> None:
     record = Recorder()
     batcher = Batcher(record, max_batch=8)

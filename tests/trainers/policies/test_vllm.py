@@ -135,7 +135,7 @@ async def test_a_request_that_the_engine_refuses_fails_alone(policy: VLLMPolicy)
 
     adapter = LoRARequest("a", 1, "nowhere")
     good = asyncio.ensure_future(policy.generate(requests(1)[0]))
-    with pytest.raises(Exception, match="LoRA is not enabled"):
+    with pytest.raises(PolicyError, match=r"refused a request.*LoRA is not enabled"):
         await policy.engine.generate((3, 4), SamplingParams(max_tokens=1), adapter)
     assert (await good)[0].completion_tokens
 
@@ -167,19 +167,18 @@ async def test_cancelling_aborts_the_request_and_no_other(policy: VLLMPolicy) ->
 async def test_a_control_call_waits_for_running_requests(policy: VLLMPolicy) -> None:
     engine = policy.engine
     assert isinstance(engine, VLLMEngine)
-    order: list[str] = []
-    before = asyncio.ensure_future(answer(policy, requests(4, Sampling(max_tokens=60))))
-    before.add_done_callback(lambda task: order.append("before"))
-    while not engine._running:
+    before = asyncio.ensure_future(answer(policy, requests(4, Sampling(max_tokens=100, stop=("never ends",)))))
+    while len(engine._running) < 4:
         await asyncio.sleep(0.005)
     call = asyncio.ensure_future(engine.call(lambda llm: llm.get_num_unfinished_requests()))
-    call.add_done_callback(lambda task: order.append("call"))
     await asyncio.sleep(0)
     after = asyncio.ensure_future(answer(policy, requests(1)))
-    after.add_done_callback(lambda task: order.append("after"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not before.done()
+    assert not call.done()
     await asyncio.gather(before, call, after)
-    assert order == ["before", "call", "after"]
-    assert call.result() == 0
+    assert call.result() == 0  # neither those before it nor the one after it were in the engine
 
 
 def test_one_engine_serves_several_event_loops(policy: VLLMPolicy) -> None:
@@ -236,7 +235,7 @@ async def test_starting_an_engine_leaves_the_process_as_it_was(policy: VLLMPolic
 
 
 async def test_a_failed_step_fails_what_waits_and_what_comes(tiny_model: Path) -> None:
-    engine = acquire_engine(str(tiny_model), share=False)
+    engine = acquire_engine(str(tiny_model), max_num_seqs=7)
     assert isinstance(engine, VLLMEngine)
     broken = VLLMPolicy(engine)
     (request,) = requests(1)
@@ -254,6 +253,8 @@ async def test_a_failed_step_fails_what_waits_and_what_comes(tiny_model: Path) -
     assert all(isinstance(result, PolicyError) and "the device is gone" in str(result) for result in results)
     with pytest.raises(PolicyError, match="the device is gone"):
         await asyncio.wait_for(broken.generate(request), timeout=5)
+    async with make_policy(f"vllm:{tiny_model}", max_num_seqs=7) as fresh:  # not the dead engine
+        assert [c.token_ids for c in await fresh.generate(request)] == [c.token_ids for c in expected]
     await broken.close()
 
 
