@@ -24,7 +24,13 @@ class CheckpointError(RuntimeError):
 
 
 def save(
-    run_dir: Path, update: int, trainer: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]], keep: int
+    run_dir: Path,
+    update: int,
+    trainer: Mapping[str, Any],
+    policies: Mapping[str, Mapping[str, Any]],
+    keep: int,
+    *,
+    stopped: bool = False,
 ) -> Path:
     """Write a checkpoint and drop the oldest ones.
 
@@ -34,6 +40,8 @@ def save(
         trainer: Plain values: cursor, generators, baselines, configuration.
         policies: Learner state by policy: tensors and plain values, as ``torch.save`` takes them.
         keep: How many of the newest checkpoints to keep.
+        stopped: Write the state of a run that stopped in the middle of an update beside the others, for examination. A
+            run never resumes from it, and no other checkpoint is dropped.
 
     Returns:
         The checkpoint's folder.
@@ -44,7 +52,7 @@ def save(
     import torch
 
     folder = run_dir / FOLDER
-    target = folder / f"update-{update:06d}"
+    target = folder / f"{'stopped' if stopped else 'update'}-{update:06d}"
     partial = folder / f".{target.name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +70,7 @@ def save(
         os.replace(partial, target)
     except OSError as problem:
         raise CheckpointError(f"The checkpoint {target} could not be written: {problem}") from problem
-    for old in complete(run_dir)[:-keep]:
+    for old in [] if stopped else complete(run_dir)[:-keep]:
         shutil.rmtree(old)
     return target
 

@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from gymnasium import error
 
+    from trainers.algorithms.diagnostics import GradientSpike
     from trainers.checkpoint import CheckpointError
     from trainers.console import TrainConsole
     from trainers.learner import NonFiniteGradient
@@ -60,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     except (ConfigError, RunError, MissingBackendError, PolicySpecError, error.Error) as problem:
         sys.stderr.write(f"llm-train: {problem}\n")
         return 2
-    except (WeightSyncError, NonFiniteGradient, CheckpointError) as problem:
+    except (WeightSyncError, NonFiniteGradient, GradientSpike, CheckpointError) as problem:
         sys.stderr.write(f"llm-train: the run in {run_dir} stopped: {problem}\n")
         return 1
     except KeyboardInterrupt:

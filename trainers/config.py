@@ -204,6 +204,7 @@ class TrainConfig(_Section):
         seed: Decides tasks, sampling and every other draw.
         verify_every: Prove that samplers hold the learners' weights before the first update and after every so many.
         verify_tolerance: Largest difference of a log-prob in that proof (float32; bf16 needs a larger one).
+        max_gradient_spike: Stop when an agent's gradient norm exceeds its running median by this factor; None never does.
         threads: Torch threads; None leaves torch's own choice.
         checkpoint: Saving.
         evaluation: Held-out evaluation.
@@ -221,6 +222,7 @@ class TrainConfig(_Section):
     seed: int = Field(0, ge=0)
     verify_every: int = Field(1, ge=1)
     verify_tolerance: float = Field(1e-4, gt=0)
+    max_gradient_spike: float | None = Field(None, gt=1)
     threads: int | None = Field(None, ge=1)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluation: EvalConfig = Field(default_factory=EvalConfig)

@@ -18,8 +18,8 @@ import llm_envs
 from llm_envs.tasks import stable_hash
 from trainers import checkpoint
 from trainers.algorithms.advantages import compute_advantages, make_baseline
-from trainers.algorithms.diagnostics import batch_metrics
-from trainers.batching import Sample
+from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
+from trainers.batching import Sample, samples_by_policy
 from trainers.config import TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.learner import Learner, NonFiniteGradient, UpdateMetrics
@@ -99,6 +99,7 @@ class Trainer:
         self._saved = _open_run(run_dir, config, resume)
         self.update = 0
         self._baseline = make_baseline(self.algorithm)
+        self._spikes = GradientSpikes(bound=config.max_gradient_spike)
         self._tasks = self._make_env().unwrapped.tasks
         self._cursor = TaskCursor(len(self._tasks), config.tasks_per_update, config.seed)
 
@@ -107,7 +108,9 @@ class Trainer:
 
         Raises:
             WeightSyncError: A sampler does not hold the learner's weights.
-            NonFiniteGradient: An agent's gradient is not finite; a checkpoint of the last good state was saved.
+            NonFiniteGradient: An agent's gradient is not finite. The checkpoints until then are good; the state at the
+                stop is beside them, as ``checkpoints/stopped-…``.
+            GradientSpike: An agent's gradient norm stands out by more than ``max_gradient_spike``.
             RunError: No episode of a batch could be played.
         """
         if self.config.threads is not None:
@@ -191,27 +194,25 @@ class Trainer:
 
     def _learn(self, episodes: list[Episode], advantages: np.ndarray) -> dict[str, float]:
         """Update every learner on the turns that its policy played. A policy without signal is left as it is."""
-        samples: dict[str, list[Sample]] = {name: [] for name in self.members}
+        learners = {name: member.learner for name, member in self.members.items() if member.learner is not None}
         turns = [turn for episode in episodes for turn in episode.turns]
-        for turn, advantage in zip(turns, advantages, strict=True):
-            if not turn.masked and turn.prompt_ids and turn.completion_ids:
-                samples[turn.policy].append(
-                    Sample(turn.prompt_ids, turn.completion_ids, turn.logprobs, float(advantage), turn.agent)
-                )
+        samples = samples_by_policy(turns, advantages, learners)
         metrics: dict[str, float] = {}
-        for name, member in self.members.items():
-            batch = samples[name]
-            if member.learner is None or not (batch and _has_signal(batch, member.learner)):
-                continue
-            try:
-                done = member.learner.update(
-                    batch, epochs=member.config.epochs, minibatches=min(member.config.minibatches, len(batch))
-                )
-            except NonFiniteGradient:
-                self._save()
-                raise
-            metrics |= _learner_metrics(name, done)
-        return metrics
+        norms: dict[str, float] = {}
+        try:
+            for name, learner in learners.items():
+                batch, settings = samples[name], self.members[name].config
+                if batch and _has_signal(batch, learner):
+                    done = learner.update(
+                        batch, epochs=settings.epochs, minibatches=min(settings.minibatches, len(batch))
+                    )
+                    metrics |= _learner_metrics(name, done)
+                    norms |= done.agent_grad_norm_max
+            ratios = self._spikes.check(norms)
+        except (NonFiniteGradient, GradientSpike):
+            self._save(stopped=True)
+            raise
+        return metrics | {f"agent/{agent}/spike_ratio": ratio for agent, ratio in ratios.items()}
 
     async def _verify(self) -> dict[str, SyncReport]:
         reports = {}
@@ -250,14 +251,15 @@ class Trainer:
     def _make_env(self, split: str | None = None) -> Any:
         return llm_envs.make(self.config.env.id, order_enforcing=False, **self.config.env.arguments(split))
 
-    def _save(self) -> None:
+    def _save(self, *, stopped: bool = False) -> None:
         state = {
             "cursor": self._cursor.state_dict(),
             "baseline": None if self._baseline is None else self._baseline.state_dict(),
+            "spikes": self._spikes.state_dict(),
             "tasks": self._tasks.fingerprint,
         }
         learners = {name: m.learner.state_dict() for name, m in self.members.items() if m.learner is not None}
-        checkpoint.save(self.run_dir, self.update, state, learners, self.config.checkpoint.keep)
+        checkpoint.save(self.run_dir, self.update, state, learners, self.config.checkpoint.keep, stopped=stopped)
 
     def _restore(self, folder: Path) -> None:
         state, learners = checkpoint.load(folder)
@@ -265,6 +267,7 @@ class Trainer:
             raise RunError(f"The tasks differ from those of {folder}: the file or the task set has changed since.")
         self.update = int(state["update"])
         self._cursor.load_state_dict(state["cursor"])
+        self._spikes.load_state_dict(state["spikes"])
         if self._baseline is not None:
             self._baseline.load_state_dict(state["baseline"])
         for name, member in self.members.items():

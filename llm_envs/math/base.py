@@ -29,7 +29,8 @@ class MathEnv(TextEnv):
         tasks: A task set: a name (``"arithmetic"``, ``"gsm8k"``, …), the path of a JSONL or Parquet file, or tasks.
         split: ``"train"``, ``"test"`` or None for the set's default.
         task_options: Options of the task set, such as ``{"columns": {...}}`` for a file.
-        grader: ``grade(*, gold, answer) -> Verdict`` in place of :func:`llm_envs.math.grading.grade`.
+        grader: ``grade(*, gold, answer) -> Verdict`` in place of :func:`llm_envs.math.grading.grade`, which the
+            environments call with ``evaluated=True``: arithmetic that is left to do (``3+4`` for 7) is no answer.
         examples: Example actions by agent.
         max_retries: How often an agent may try again after unusable text.
         invalid_penalty: Reward part ``invalid`` for unusable text.
@@ -59,7 +60,8 @@ class MathEnv(TextEnv):
             invalid_penalty=invalid_penalty,
             render_mode=render_mode,
         )
-        self._grade = grader or grade
+        self._grade = grader or _grade_evaluated
+        self._same = grader or grade
 
     def _begin(self) -> None:
         """Forget the last episode: no contributions, no verdict."""
@@ -76,5 +78,14 @@ class MathEnv(TextEnv):
         """The verdict on ``answer``; no answer is an incorrect one."""
         return Verdict.INCORRECT if answer is None else self._grade(gold=self.task.answer, answer=answer)
 
+    def _agree(self, one: str, other: str) -> bool:
+        """Whether two answers are equal as mathematics."""
+        return one == other or self._same(gold=one, answer=other) is Verdict.CORRECT
+
     def _boxed_gold(self) -> str:
         return rf"The answer is \boxed{{{self.task.answer}}}."
+
+
+def _grade_evaluated(*, gold: str, answer: str) -> Verdict:
+    """Copying "3+4" out of the question into the box must not pay."""
+    return grade(gold=gold, answer=answer, evaluated=True)

@@ -131,7 +131,7 @@ class MathDebate(MathEnv):
         camps: list[list[str]] = []
         for answer in answers.values():
             for camp in camps:
-                if answer == camp[0] or self._grade(gold=camp[0], answer=answer) is Verdict.CORRECT:
+                if self._agree(camp[0], answer):
                     camp.append(answer)
                     break
             else:

@@ -164,9 +164,7 @@ class MathTool2Agent(MathEnv):
         if result is not None:
             self._said.append(_shown(result))
         agreed = (
-            self._reasoner_answer is not None
-            and printed is not None
-            and self._grade(gold=self._reasoner_answer, answer=printed) is Verdict.CORRECT
+            self._reasoner_answer is not None and printed is not None and self._agree(self._reasoner_answer, printed)
         )
         if agreed or self._round_number == self.max_rounds:
             return Outcome(rewards=change, terminated=agreed, truncated=not agreed, success=solved, info=info)

@@ -104,7 +104,9 @@ def test_recorder_takes_text_environments_only():
 # ---- one seat as a gymnasium environment ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("env_id", "seat"), [("math-1agent", None), ("math-2agent", "verifier_0"), ("math-debate", "debater_1")])
+@pytest.mark.parametrize(
+    ("env_id", "seat"), [("math-1agent", None), ("math-2agent", "verifier_0"), ("math-debate", "debater_1")]
+)
 def test_gymnasium_checker_passes(env_id, seat):
     view = SingleAgentView(env_id, agent=seat, others=None if seat is None else play_oracle)
     check_env(view, skip_render_check=True)

@@ -1,0 +1,39 @@
+"""Training from Python, in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.config import TrainConfig, load_config
+from trainers.trainer import Progress, Trainer, TrainResult
+
+
+def train(
+    config: TrainConfig | str | Path | Mapping[str, Any],
+    *overrides: str,
+    out: str | Path,
+    resume: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TrainResult:
+    """Train the policies of a configuration, as ``llm-train`` does.
+
+    Args:
+        config: A configuration, a YAML file, the name of a recipe that ships, or a mapping.
+        *overrides: ``key.sub=value`` strings.
+        out: The run's folder.
+        resume: Go on from the newest checkpoint in ``out``.
+        on_progress: Called after every update with its metrics and weight proofs.
+
+    Returns:
+        Where the run is, and its last metrics.
+
+    Raises:
+        trainers.config.ConfigError: The configuration cannot be used.
+        trainers.trainer.RunError: The folder holds another run, or no episode could be played.
+        trainers.weight_sync.WeightSyncError: A sampler does not hold the learner's weights.
+    """
+    ready = config if isinstance(config, TrainConfig) else load_config(config, overrides)
+    return asyncio.run(Trainer(ready, Path(out), resume=resume, on_progress=on_progress).run())
