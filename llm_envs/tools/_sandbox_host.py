@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Future
@@ -159,6 +160,7 @@ class Worker:
             "privileged": privileged,
             "binds": binds,
             "links": links,
+            "folder": tempfile.gettempdir(),
             "seccomp": "" if isolation == "none" else _seccomp.program().hex(),
         }
         self._control.settimeout(START_S)

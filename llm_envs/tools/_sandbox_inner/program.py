@@ -50,11 +50,13 @@ class Confinement:
 
     Args:
         root: Their root directory; empty without isolation.
+        folder: Without isolation, where to make the directory a program runs in.
         privileged: The worker is a real root and must change to an ordinary user first.
         seccomp: BPF program, or empty.
     """
 
     root: str
+    folder: str
     privileged: bool
     seccomp: bytes
 

@@ -84,6 +84,7 @@ def main(descriptor: int) -> None:
         return
     confinement = Confinement(
         root="" if isolation == "none" else ROOT,
+        folder=config["folder"],
         privileged=config["privileged"],
         seccomp=bytes.fromhex(config["seccomp"]),
     )
@@ -107,7 +108,7 @@ def main(descriptor: int) -> None:
 def _run(control: socket.socket, request: Request, confinement: Confinement, descriptors: list[int]) -> dict[str, Any]:
     isolated = bool(confinement.root)
     report, report_end = os.pipe()
-    folder = "" if isolated else tempfile.mkdtemp(prefix="llm-envs-")
+    folder = "" if isolated else tempfile.mkdtemp(prefix="llm-envs-run-", dir=confinement.folder)
     worker = os.getpid()
     try:
         pid = kernel.clone(_FRESH if isolated else 0)
