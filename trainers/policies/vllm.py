@@ -22,7 +22,8 @@ from trainers.policies.base import (
 )
 from trainers.policies.chat import Prompter, check_length, end_token_ids
 from trainers.policies.vllm_async import AsyncVLLMEngine
-from trainers.policies.vllm_engine import Engine, VLLMEngine, import_vllm
+from trainers.policies.vllm_base import Engine, import_vllm
+from trainers.policies.vllm_engine import VLLMEngine
 
 _KINDS: Mapping[str, type[VLLMEngine] | type[AsyncVLLMEngine]] = {"local": VLLMEngine, "async": AsyncVLLMEngine}
 _SHARED: dict[tuple[str, str, str], Engine] = {}

