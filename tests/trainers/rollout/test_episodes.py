@@ -448,3 +448,17 @@ def test_no_jobs_and_bad_arguments(pair_env: Any, call_policy: Any) -> None:
 def test_pending_leaves_out_what_is_done() -> None:
     jobs = make_jobs(range(2), 2, 0)
     assert [(job.task_index, job.sample) for job in pending(jobs, [(0, 1), (1, 0)])] == [(0, 0), (1, 1)]
+
+
+def test_an_episode_that_fails_after_its_end_is_no_success(pair_env: Any, call_policy: Any) -> None:
+    class WrongAtTheEnd(pair_env):
+        def last(self, observe: bool = True) -> Any:
+            observation, reward, *rest = super().last(observe)
+            wrong = self.truncations[self.agent_selection] and self.agent_selection == "judge_0"
+            return observation, reward + 0.5 * wrong, *rest
+
+    episode = one(WrongAtTheEnd(), call_policy(lambda request: "go"))
+    assert "'judge_0' do not add up" in (episode.error or "")
+    assert (episode.success, episode.terminated, episode.truncated) == (False, False, False)
+    assert len(episode.turns) == 6
+    assert all(turn.masked for turn in episode.turns)
