@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import PolicyError
@@ -93,3 +93,9 @@ def check_length(policy: str, prompt_tokens: int, max_tokens: int, limit: int) -
             f"{prompt_tokens + max_tokens}, but the model holds {limit}: lower max_tokens to at most "
             f"{max(limit - prompt_tokens, 0)}, shorten the observation, or give vllm a larger max_model_len"
         )
+
+
+def completion_text(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], stop: tuple[str, ...]) -> str:
+    """Return the text of a completion: without special tokens, and up to the first stop string in it."""
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=True)
+    return text[: min((text.index(word) for word in stop if word in text), default=len(text))]

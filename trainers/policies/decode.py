@@ -192,8 +192,3 @@ def _uniforms(seed: int, count: int) -> torch.Tensor:
 
 def _has_stop(text: str, stop: tuple[str, ...]) -> bool:
     return any(word in text for word in stop)
-
-
-def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """Return the text before the first stop string in it, or all of it if there is none."""
-    return text[: min((text.index(word) for word in stop if word in text), default=len(text))]

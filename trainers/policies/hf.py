@@ -18,7 +18,7 @@ from trainers.policies.base import (
     candidate_seed,
 )
 from trainers.policies.batching import Batcher, Job
-from trainers.policies.chat import Prompter, check_length, end_token_ids
+from trainers.policies.chat import Prompter, check_length, completion_text, end_token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +113,7 @@ class HFPolicy(Policy):
 
     def _answer(self, jobs: Sequence[Job]) -> list[list[Completion]]:
         """Sample all candidates of jobs with equal sampling settings; runs in the worker thread."""
-        from trainers.policies.decode import Row, cut_at_stop, decode
+        from trainers.policies.decode import Row, decode
 
         sampling = jobs[0].request.sampling
         rows = [
@@ -121,10 +121,17 @@ class HFPolicy(Policy):
             for job in jobs
             for index in range(job.request.n)
         ]
-        decoded = decode(self.model, rows, sampling, end_ids=self._end_ids, pad_id=self._pad_id, to_text=self._text)
+        decoded = decode(
+            self.model,
+            rows,
+            sampling,
+            end_ids=self._end_ids,
+            pad_id=self._pad_id,
+            to_text=lambda ids: completion_text(self.tokenizer, ids, ()),
+        )
         completions = iter(
             Completion(
-                text=cut_at_stop(self._text(result.token_ids), sampling.stop),
+                text=completion_text(self.tokenizer, result.token_ids, sampling.stop),
                 finish_reason=result.finish_reason,
                 prompt_ids=row.prompt_ids,
                 token_ids=result.token_ids,
@@ -136,10 +143,6 @@ class HFPolicy(Policy):
             for row, result in zip(rows, decoded, strict=True)
         )
         return [[next(completions) for _ in range(job.request.n)] for job in jobs]
-
-    def _text(self, ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
-        return text
 
     async def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Copy new weights into the model, between two batches.

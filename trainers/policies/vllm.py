@@ -20,7 +20,7 @@ from trainers.policies.base import (
     Sampling,
     candidate_seed,
 )
-from trainers.policies.chat import Prompter, check_length, end_token_ids
+from trainers.policies.chat import Prompter, check_length, completion_text, end_token_ids
 from trainers.policies.vllm_async import AsyncVLLMEngine
 from trainers.policies.vllm_base import Engine, import_vllm
 from trainers.policies.vllm_engine import VLLMEngine
@@ -149,19 +149,21 @@ class VLLMPolicy(Policy):
             stop_token_ids=self._end_ids,
             seed=seed,
             logprobs=0,
+            detokenize=bool(sampling.stop),  # only to find stop strings; the text is decoded once, at the end
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         lora, adapter_version = self.lora, self._adapter_version
         output, base_version = await self.engine.generate(prompt_ids, params, lora)
-        return self._completion(prompt_ids, output.outputs[0], base_version if lora is None else adapter_version)
+        version = base_version if lora is None else adapter_version
+        return self._completion(prompt_ids, output.outputs[0], sampling.stop, version)
 
-    def _completion(self, prompt_ids: tuple[int, ...], output: Any, version: int) -> Completion:
+    def _completion(self, prompt_ids: tuple[int, ...], output: Any, stop: tuple[str, ...], version: int) -> Completion:
         if output.finish_reason not in ("stop", "length"):
             raise PolicyError(f"policy {self.name!r}: the engine ended a request with {output.finish_reason!r}")
         ids = tuple(int(token) for token in output.token_ids)
         logprobs = tuple(float(entry[token].logprob) for token, entry in zip(ids, output.logprobs, strict=True))
         return Completion(
-            text=output.text,
+            text=completion_text(self.engine.tokenizer, ids, stop),
             finish_reason=output.finish_reason,
             prompt_ids=prompt_ids,
             token_ids=ids,

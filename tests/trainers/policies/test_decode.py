@@ -9,8 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainers.models import byte_tokenizer
 from trainers.policies.base import Sampling
-from trainers.policies.decode import _draw, cut_at_stop, processed_logprobs
+from trainers.policies.chat import completion_text
+from trainers.policies.decode import _draw, processed_logprobs
 
 LOGITS = torch.tensor([[math.log(0.5), math.log(0.25), math.log(0.15), math.log(0.1)]])
 
@@ -80,7 +82,9 @@ def test_draw_never_takes_a_removed_token() -> None:
     assert _draw(table, uniforms, greedy=False).tolist() == [1]
 
 
-def test_cut_at_stop_takes_the_first_of_several() -> None:
-    assert cut_at_stop("one two three", ("three", "two")) == "one "
-    assert cut_at_stop("one", ("two",)) == "one"
-    assert cut_at_stop("one", ()) == "one"
+def test_text_ends_before_the_first_of_several_stop_strings() -> None:
+    tokenizer = byte_tokenizer()
+    ids = tokenizer("one two three<|im_end|>")["input_ids"]
+    assert completion_text(tokenizer, ids, ("three", "two")) == "one "
+    assert completion_text(tokenizer, ids, ("four",)) == "one two three"
+    assert completion_text(tokenizer, ids, ()) == "one two three"
