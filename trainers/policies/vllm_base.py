@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _CPU_DEFAULTS: Mapping[str, Any] = {
     "enforce_eager": True,
 }
 _CPU_KV_CACHE_BYTES = 1 << 30
+_NUMBA_MODULE = "llvmlite.binding.ffi"  # its `lib` answers to every attribute, `__dict__` included
 
 
 def import_vllm(policy: str) -> Any:
@@ -55,7 +57,8 @@ def contained() -> Iterator[None]:
     """Undo what the start of an engine does to this process.
 
     It seeds the global generators, replaces `torch.set_num_threads` by a function that does nothing, and sets
-    variables such as LD_PRELOAD for every later child process.
+    variables such as LD_PRELOAD for every later child process. It also looks through all imported modules, and fails on
+    one of numba's, which is therefore out of its sight meanwhile.
     """
     import numpy as np
     import torch
@@ -63,9 +66,12 @@ def contained() -> Iterator[None]:
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     set_num_threads = torch.set_num_threads
     variables = {name: os.environ.get(name) for name in ("LD_PRELOAD", "TORCH_COMPILE_DISABLE")}
+    hidden = sys.modules.pop(_NUMBA_MODULE, None)
     try:
         yield
     finally:
+        if hidden is not None:
+            sys.modules[_NUMBA_MODULE] = hidden
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])

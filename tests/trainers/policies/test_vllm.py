@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -218,19 +221,21 @@ async def test_engines_are_shared_counted_and_survive_each_other(
 
 
 async def test_starting_an_engine_leaves_the_process_as_it_was(policy: VLLMPolicy, tiny_model: Path) -> None:
-    import os
-
     import numpy as np
+
+    pytest.importorskip("llvmlite")
 
     def state() -> tuple[Any, ...]:
         legacy = np.random.get_state()  # noqa: NPY002
         variables = os.environ.get("LD_PRELOAD"), os.environ.get("TORCH_COMPILE_DISABLE")
         return random.getstate(), str(legacy), torch.get_rng_state().tolist(), torch.set_num_threads, variables
 
+    ffi = importlib.import_module("llvmlite.binding.ffi")  # a part of numba that vLLM's start stumbles over
     before = state()
     engine = acquire_engine(str(tiny_model), share=False)
     assert engine is not policy.engine
     assert state() == before
+    assert sys.modules["llvmlite.binding.ffi"] is ffi
     await engine.close()
 
 
