@@ -149,7 +149,17 @@ class AsyncVLLMEngine(Engine):
         if self._closed:
             return
         self._closed = True
+        # vLLM's reader first: it would take the end of the process for a crash.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._stop_reading(), self._loop))
         await asyncio.to_thread(self._engine.shutdown)
+        del self._engine
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
         self._loop.close()
+
+    async def _stop_reading(self) -> None:
+        reader = self._engine.output_handler
+        if reader is not None:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            self._engine.output_handler = None
