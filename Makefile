@@ -44,7 +44,7 @@ lint: setup-dev  ## Check style, format and types
 
 .PHONY: bench
 bench: setup  ## Measure speed: environment steps and the rollout's schedule
-	@$(PYTHON_ENV) -m benchmarks.speed
+	@$(PYTHON_ENV) -m benchmarks.performance
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and build leftovers; results in runs/ stay

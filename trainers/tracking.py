@@ -91,6 +91,7 @@ def plot(run_dir: Path) -> Path:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     rows = read_metrics(run_dir)
     agents = sorted({name.split("/")[1] for row in rows for name in row if name.startswith("agent/")})
@@ -109,8 +110,11 @@ def plot(run_dir: Path) -> Path:
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("update", fontsize=9)
         axis.grid(alpha=0.3)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         if axis.get_lines():
             axis.legend(fontsize=8)
+        else:
+            axis.text(0.5, 0.5, "no group had scores that differ", transform=axis.transAxes, ha="center", color="gray")
     figure.suptitle(run_dir.name, fontsize=11)
     path = run_dir / PLOT_FILE
     figure.savefig(path, dpi=130)

@@ -29,6 +29,9 @@ _ENVIRONMENT = {
 _CPU_DEFAULTS: Mapping[str, Any] = {
     "dtype": "float32",  # bfloat16 is emulated on most CPUs, and log-probs could not be verified to 1e-4
     "enforce_eager": True,
+    # A prompt that is computed in two steps draws a sample in between and takes it back from the request's generator,
+    # which vLLM cannot do on a CPU: it fails with "CPU Generator does not use offset".
+    "enable_chunked_prefill": False,
 }
 _CPU_KV_CACHE_BYTES = 1 << 30
 _NUMBA_MODULE = "llvmlite.binding.ffi"  # its `lib` answers to every attribute, `__dict__` included
