@@ -381,7 +381,7 @@ _SHARED = frozenset({"tasks", "task", "possible_agents", "_observation_spaces", 
 
 
 def _copy(value: Any) -> Any:
-    """Copy episode state: containers recursively, anything else by ``copy.deepcopy``; functions and tasks are shared."""
+    """Copy episode state: containers recursively, the rest by ``copy.deepcopy``; functions and tasks are shared."""
     kind = type(value)
     if kind in (str, int, float, bool, bytes, type(None), frozenset):
         return value

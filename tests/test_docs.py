@@ -52,11 +52,11 @@ def read_snippets(document: str, text: str) -> list[Snippet]:
     lines = text.splitlines()
     at = 0
     while at < len(lines):
-        fence = re.fullmatch(r"```(\S*)", lines[at])
+        fence = re.fullmatch(r"(`{3,})(\S*)", lines[at])
         if fence is None:
             at += 1
             continue
-        end = lines.index("```", at + 1)
+        end = lines.index(fence[1], at + 1)
         above = lines[at - 1] if at else ""
         no_run = re.fullmatch(r"<!-- no-run: *(.*?) *-->", above)
         marks = re.fullmatch(r"<!-- marks: *(.*?) *-->", above)
@@ -64,7 +64,7 @@ def read_snippets(document: str, text: str) -> list[Snippet]:
             Snippet(
                 document,
                 line=at + 1,
-                language=fence[1],
+                language=fence[2],
                 code="\n".join(lines[at + 1 : end]) + "\n",
                 no_run=no_run[1] if no_run else None,
                 marks=tuple(marks[1].split()) if marks else (),

@@ -204,7 +204,7 @@ class TrainConfig(_Section):
         seed: Decides tasks, sampling and every other draw.
         verify_every: Prove that samplers hold the learners' weights before the first update and after every so many.
         verify_tolerance: Largest difference of a log-prob in that proof (float32; bf16 needs a larger one).
-        max_gradient_spike: Stop when an agent's gradient norm exceeds its running median by this factor; None never does.
+        max_gradient_spike: Stop when an agent's gradient norm exceeds its running median by this factor, or never.
         threads: Torch threads; None leaves torch's own choice.
         checkpoint: Saving.
         evaluation: Held-out evaluation.

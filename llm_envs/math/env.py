@@ -162,12 +162,14 @@ class Math2Agent(_Pipeline):
     The whole prompt of the turn: the problem, the contributions of both agents in order, then role and format.
 
     ## Actions
-    Any text. The solver's last `\\boxed{…}` is its answer. The verifier's text must hold exactly one verdict tag. Unusable
-    text forfeits the turn (after `max_retries`): the solver then has no answer, and a missing verdict is no approval.
+    Any text. The solver's last `\\boxed{…}` is its answer. The verifier's text must hold exactly one verdict tag.
+    Unusable text forfeits the turn (after `max_retries`): the solver then has no answer, and a missing verdict is no
+    approval.
 
     ## Rewards
-    `team`: 1 to both agents if the solver's last answer is correct, else 0, paid at the end. `invalid`: `invalid_penalty`
-    to the agent whose text was unusable. `verdict` (off by default): `verifier_reward` to the verifier for a right verdict.
+    `team`: 1 to both agents if the solver's last answer is correct, else 0, paid at the end. `invalid`:
+    `invalid_penalty` to the agent whose text was unusable. `verdict` (off by default): `verifier_reward` to the verifier
+    for a right verdict.
 
     ## Episode end
     Terminated when the verifier approves; truncated after the solver's answer in round `max_rounds`. Success: the last
@@ -212,7 +214,8 @@ class Math2Agent(_Pipeline):
         if agent == "verifier_0":
             return (
                 "You are verifier_0. Check the solver's last answer step by step. If it is correct, write "
-                "<verify>approve</verify>; if it is wrong or missing, say what is wrong and write <verify>reject</verify>."
+                "<verify>approve</verify>; if it is wrong or missing, say what is wrong and write "
+                "<verify>reject</verify>."
             )
         again = " The verifier did not approve your last answer: find the mistake." if self._said else ""
         return f"You are solver_0. Solve the problem.{again} {SOLVE}"
@@ -225,7 +228,7 @@ class Math4Agent(_Pipeline):
     |---|---|
     | Agents | `solver_0`, `critic_0`, `refiner_0`, `verifier_0` |
     | Order | solver, critic, refiner, verifier, `max_rounds` times; the last round has no verifier turn |
-    | Actions | solver, refiner: text with `\\boxed{answer}`; critic: any text; verifier: `<verify>approve\\|reject</verify>` |
+    | Actions | solver, refiner: text with `\\boxed{answer}`; critic: any text; verifier: as in `math-2agent` |
     | Observations | the problem, everything said so far, the role and its answer format |
     | Import | `llm_envs.make("math-4agent")` |
 
@@ -252,7 +255,9 @@ class Math4Agent(_Pipeline):
     verifying = "verifier_0"
     _ROLES = {
         "solver_0": f"You are solver_0. Solve the problem. {SOLVE}",
-        "critic_0": "You are critic_0. Examine the solver's last answer. Point out every mistake, or say that there is none.",
+        "critic_0": (
+            "You are critic_0. Examine the solver's last answer. Point out every mistake, or say that there is none."
+        ),
         "refiner_0": f"You are refiner_0. Improve the answer with the critic's comments in mind. {SOLVE}",
         "verifier_0": (
             "You are verifier_0. Check the refiner's last answer. If it is correct, write <verify>approve</verify>; "

@@ -42,14 +42,14 @@ class MathTool2Agent(MathEnv):
     The whole prompt of the turn. Nobody sees what the other one does in the running round.
 
     ## Actions
-    Any text. The coder's answer is the last line that its program prints. Text without a box or a code block is unusable;
-    the agent then has no answer in this round.
+    Any text. The coder's answer is the last line that its program prints. Text without a box or a code block is
+    unusable; the agent then has no answer in this round.
 
     ## Rewards
     A round is worth `team_weight · team + local`: `team` is 1 if the reasoner's answer is correct, to both; the
-    reasoner's own parts are `format` 0.2 and `correct` 0.8, the coder's `parses` 0.1, `runs` 0.1 and `correct` 0.8. Every
-    part is paid **as its change since the last round**, so that an episode adds up to what its last round is worth and a
-    longer one earns no more. `invalid`: `invalid_penalty` for unusable text, each time.
+    reasoner's own parts are `format` 0.2 and `correct` 0.8, the coder's `parses` 0.1, `runs` 0.1 and `correct` 0.8.
+    Every part is paid **as its change since the last round**, so that an episode adds up to what its last round is
+    worth and a longer one earns no more. `invalid`: `invalid_penalty` for unusable text, each time.
 
     ## Episode end
     Terminated when both answers agree; truncated after `max_rounds`. Success: the reasoner's last answer is correct.

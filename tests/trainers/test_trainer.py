@@ -221,7 +221,7 @@ def test_nan_stops_the_run_and_names_the_agent(settings, tmp_path, monkeypatch):
 
 def test_a_folder_with_a_run_is_not_overwritten(settings, tmp_path):
     train(settings(updates=1), out=tmp_path / "run")
-    with pytest.raises(RunError, match="holds a run already.*--resume"):
+    with pytest.raises(RunError, match=r"holds a run already.*--resume"):
         train(settings(updates=1), out=tmp_path / "run")
     with pytest.raises(RunError, match="seed: 0 -> 1"):
         train(settings(updates=1, seed=1), out=tmp_path / "run", resume=True)
