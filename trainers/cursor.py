@@ -21,9 +21,8 @@ class TaskCursor:
         ValueError: If the set has fewer tasks than a batch.
 
     >>> cursor = TaskCursor(size=5, batch=2, seed=0)
-    >>> first = cursor.next()
-    ... rest = cursor.next() + cursor.next()
-    >>> len(set(first + rest[:2]))
+    >>> first, second = cursor.next(), cursor.next()
+    >>> len({*first, *second})
     4
     """
 
