@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -16,10 +15,12 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from benchmarks.live import LiveView
+from benchmarks.options import parse_env_arguments, parse_options
 from benchmarks.report import print_report, report_json
 from benchmarks.results import ResultsError, read_config
 from benchmarks.runner import RunResult, RunSettings, SettingsError, run
 from trainers.policies.base import SPEC_FORMS, MissingBackendError, PolicyError, PolicySpecError, Sampling
+from trainers.quiet import quieten_libraries
 from trainers.team import TeamError
 
 __all__ = ["main"]
@@ -45,7 +46,14 @@ _RUN_DESCRIPTION = f"""\
 Play tasks of an environment and store every episode in a results folder.
 
 A policy SPEC is one of: {", ".join(SPEC_FORMS)}.
---policy SPEC plays all roles; --policy role=SPEC plays one. Equal specs share one loaded model."""
+--policy SPEC plays all roles; --policy role=SPEC plays one. Equal specs share one loaded model.
+
+--option KEY=VALUE sets an option of every policy that has a model, --option role.KEY=VALUE of one role's:
+  hf, vllm, openai   system_prompt
+  hf, vllm           chat_template_kwargs (JSON)
+  hf                 dtype, device, max_batch and what from_pretrained takes
+  vllm               engine (local or async), share, and vLLM's engine arguments, such as max_model_len
+  openai             timeout_s, retries, backoff_s, max_concurrency, logprobs, extra_body (JSON)"""
 
 _RUN_EXAMPLES = """\
 examples:
@@ -57,6 +65,10 @@ examples:
 
   one model per role
     llm-bench run math-2agent --policy solver=vllm:Qwen/Qwen3-0.6B --policy verifier=openai:my-model@http://localhost:8000/v1
+
+  one model, two system prompts
+    llm-bench run math-2agent --policy vllm:smollm2-135m --option max_model_len=1024 \\
+      --option solver.system_prompt="Answer in one line." --option verifier.system_prompt="Trust nobody."
 
   arguments of the environment, greedy decoding
     llm-bench run math-2agent --policy hf:smollm2-135m --env max_rounds=3 --temperature 0
@@ -89,6 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:
+    quieten_libraries()
+    if not arguments.quiet:  # the first use of the bundled model converts it, which takes up to a minute
+        logging.getLogger("trainers.models").setLevel(logging.INFO)
     if errors.is_terminal:
         logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
     else:
@@ -143,6 +158,7 @@ def _settings(given: dict[str, Any], command: list[str]) -> RunSettings:
     return RunSettings(
         env=given["env"],
         policies=given["policy"],
+        options=parse_options(given["option"]),
         tasks=given["tasks"],
         split=given["split"],
         n=given["n"],
@@ -150,7 +166,7 @@ def _settings(given: dict[str, Any], command: list[str]) -> RunSettings:
         seed=given["seed"],
         shuffle=given["shuffle"],
         sampling=_sampling(given),
-        env_kwargs=_parse_env_arguments(given["env_arguments"]),
+        env_kwargs=parse_env_arguments(given["env_arguments"]),
         concurrency=given["concurrency"],
         out=None if given["out"] is None else Path(given["out"]),
         resume=given["resume"],
@@ -175,30 +191,16 @@ def _stored_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     stored = read_config(arguments.out)["context"]["arguments"]
     if not stored:
         raise SettingsError(f"{arguments.out} was not started from the command line; repeat its arguments to resume it")
-    changed = [name for name, value in vars(arguments).items() if name in stored and value != _DEFAULTS[name]]
+    changed = [
+        f"--{name.replace('_arguments', '').replace('_', '-')}" if len(name) > 1 else f"-{name}"
+        for name, value in vars(arguments).items()
+        if name in stored and value != _DEFAULTS[name]
+    ]
     if changed:
         raise SettingsError(
             f"--resume without an environment takes all settings from {arguments.out}; leave out: {', '.join(changed)}"
         )
     return {**vars(arguments), **stored}
-
-
-def _parse_env_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """Turn ``key=value`` into arguments: JSON where the value is JSON, text otherwise."""
-    kwargs: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise SettingsError(f"--env takes key=value, got {pair!r}")
-        if key in ("tasks", "split"):
-            raise SettingsError(f"--env {key}=… : use --{key} instead")
-        if key in kwargs:
-            raise SettingsError(f"--env {key} was given twice")
-        try:
-            kwargs[key] = json.loads(text)
-        except ValueError:
-            kwargs[key] = text
-    return kwargs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -225,6 +227,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("env", nargs="?", metavar="ENV", help="environment id, such as math-2agent (`llm-envs list` shows all)")
     add("--policy", action="append", default=[], metavar="[ROLE=]SPEC", help="who plays; may be given once per role")
+    add(
+        "--option", action="append", default=[], metavar="[ROLE.]KEY=VALUE",
+        help="option of the policies, JSON or text; may be repeated",
+    )  # fmt: skip
     what = parser.add_argument_group("tasks")
     add = what.add_argument
     add("--tasks", metavar="SET|PATH", help="task set or file (default: the environment's own set)")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.summary import Counts
 from trainers.rollout.records import Episode
+from trainers.team import Player
 
 __all__ = ["LiveView"]
 
@@ -55,6 +58,13 @@ class LiveView:
         if self._bar is not None:
             self._bar.update(self._task, stats=self._stats())
             self._bar.stop()
+
+    def loading(self, specs: Sequence[str]) -> None:
+        """The policies are being made, which can take a minute."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"loading {escape(', '.join(specs))}")
+        elif not self._quiet and not all(Player(spec).scripted for spec in specs):
+            self._console.print(f"loading {', '.join(specs)}", markup=False, soft_wrap=True)
 
     def start(self, path: Path, label: str, planned: int) -> None:
         """The team is loaded and the folder is open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,14 +16,16 @@ from benchmarks.results import ResultsError, ResultsFolder, check_usable
 from llm_envs.registration import arguments
 from llm_envs.task_files import looks_like_path
 from llm_envs.tasks import TaskSet, stable_hash
-from trainers.policies.base import Policy, Sampling, make_policy, parse_spec
+from trainers.policies.base import Policy, PolicyError, PolicySpecError, Sampling, make_policy, parse_spec
 from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pending, play
 from trainers.rollout.records import Episode
-from trainers.team import Team, check_roles, parse_policy_specs
+from trainers.team import Team, assign_players
 
 __all__ = ["Observer", "RunResult", "RunSettings", "SettingsError", "choose_tasks", "default_folder", "run"]
 
 MIN_FAILURES_IN_A_ROW = 16
+SECRET_OPTIONS = {"api_key": "OPENAI_API_KEY"}
+"""Options that must not end up in a results folder, and the environment variable to use instead."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class RunSettings:
     Attributes:
         env: Id of the environment.
         policies: ``SPEC`` or ``role=SPEC``, as on the command line.
+        options: Options of the policies by role (``*`` for all that have a model), JSON values.
         tasks: Name of a task set or path of a file; None is the environment's default set.
         split: Split of the task set. None means the test split of a named or procedural set, and all rows of a file.
         n: Number of tasks; None is all of them.
@@ -50,6 +54,7 @@ class RunSettings:
 
     env: str
     policies: Sequence[str]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tasks: str | None = None
     split: str | None = None
     n: int | None = None
@@ -97,6 +102,9 @@ class SettingsError(ValueError):
 class Observer(Protocol):
     """Is told how a run goes."""
 
+    def loading(self, specs: Sequence[str]) -> None:
+        """The policies are being made, which can take a minute."""
+
     def start(self, path: Path, label: str, planned: int) -> None:
         """The team is loaded and the folder is open."""
 
@@ -107,29 +115,35 @@ class Observer(Protocol):
         """An episode ended or failed."""
 
 
-async def run(settings: RunSettings, observer: Observer, *, make: Callable[[str], Policy] = make_policy) -> RunResult:
+async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., Policy] = make_policy) -> RunResult:
     """Run a benchmark, or what is missing of it.
 
     Raises:
         ResultsError: If the folder cannot be used (see :class:`benchmarks.results.ResultsFolder`), or a stored episode
             belongs to a task that has changed.
         gymnasium.error.Error: If the environment, its arguments or its tasks do not exist.
-        SettingsError: If a number is out of its range.
-        trainers.team.TeamError: If the policies do not fit the environment's roles.
-        trainers.policies.PolicySpecError: If a policy spec is malformed.
+        SettingsError: If a number is out of its range or an option may not be stored.
+        trainers.team.TeamError: If the policies or their options do not fit the environment's roles.
+        trainers.policies.PolicySpecError: If a policy spec is malformed or the policy has no such option.
+        trainers.policies.PolicyError: If a policy cannot be loaded.
     """
     for name, value in (("samples", settings.samples), ("n", settings.n), ("concurrency", settings.concurrency)):
         if value is not None and value < 1:
             raise SettingsError(f"{name} must be at least 1, got {value}")
-    roles = parse_policy_specs(settings.policies)
-    kinds = {parse_spec(spec).kind for spec in roles.values()}
+    for values in settings.options.values():
+        for name in sorted(SECRET_OPTIONS.keys() & values.keys()):
+            raise SettingsError(f"Option {name} would be stored with the results; set ${SECRET_OPTIONS[name]} instead")
+    for player in assign_players(settings.policies, settings.options).values():  # before an environment is made
+        parse_spec(player.spec)
     env = make_env(settings)
     tasks: TaskSet = env.unwrapped.tasks
     indices = choose_tasks(len(tasks), settings.n, settings.seed if settings.shuffle else None)
-    out = settings.out or default_folder(env.unwrapped.spec.name, roles.values())
+    players = assign_players(settings.policies, settings.options, env.possible_agents)
+    specs = list(dict.fromkeys(player.spec for player in players.values()))
+    out = settings.out or default_folder(env.unwrapped.spec.name, specs)
     check_usable(out, resume=settings.resume)  # before a model is loaded for nothing
-    check_roles(roles, env.possible_agents)
-    team = Team.from_specs(settings.policies, make, settings.sampling)
+    observer.loading(specs)
+    team = Team.from_players(players, lambda spec, **options: _load(make, spec, options), settings.sampling)
     try:
         config = {
             "identity": {
@@ -145,11 +159,12 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[[str]
                 "shuffle": settings.shuffle,
                 "samples": settings.samples,
                 "seed": settings.seed,
-                "policies": roles,
+                "policies": {role: player.spec for role, player in players.items()},
+                "options": {role: dict(player.options) for role, player in players.items() if player.options},
                 "labels": {name: policy.label for name, policy in team.policies.items()},
                 "sampling": asdict(settings.sampling),
                 "save_tokens": settings.save_tokens,
-                "versions": package_versions(kinds),
+                "versions": package_versions({parse_spec(spec).kind for spec in specs}),
             },
             "context": {
                 "label": team.label,
@@ -174,6 +189,18 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[[str]
             return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
     finally:
         await team.close()
+
+
+def _load(make: Callable[..., Policy], spec: str, options: Mapping[str, Any]) -> Policy:
+    """Make a policy; what the libraries under it refuse (a name, a value, a file) becomes a PolicyError of one line."""
+    try:
+        return make(spec, **options)
+    except PolicySpecError:
+        raise
+    except (OSError, TypeError, ValueError) as error:
+        with_options = f" with {json.dumps(dict(options))}" if options else ""
+        reason = " ".join(str(error).split())
+        raise PolicyError(f"Cannot load {spec!r}{with_options}: {reason or type(error).__name__}") from error
 
 
 def make_env(settings: RunSettings) -> Any:

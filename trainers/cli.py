@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainers.config import ConfigError, load_config, recipe_names
+from trainers.quiet import quieten_libraries
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.config is None:
         parser.error("--config is missing: a YAML file, or one of the recipes that ship: " + ", ".join(recipe_names()))
+    quieten_libraries()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return _run(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,13 @@ class Remember:
     """An observer that keeps what it was told."""
 
     def __init__(self) -> None:
+        self.loaded: list[str] = []
         self.started: tuple[Path, str, int] | None = None
         self.found: list[tuple[int, bool]] = []
         self.episodes: list[Episode] = []
+
+    def loading(self, specs: Sequence[str]) -> None:
+        self.loaded = list(specs)
 
     def start(self, path: Path, label: str, planned: int) -> None:
         self.started = (path, label, planned)

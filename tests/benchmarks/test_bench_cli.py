@@ -67,7 +67,7 @@ def test_resume_without_arguments_takes_them_from_the_folder(capsys: pytest.Capt
     assert Path("r/episodes.jsonl").read_bytes() == whole
     capsys.readouterr()
     assert main(["run", "--resume", "--out", "r", "--seed", "4"]) == 2
-    assert "leave out: seed" in capsys.readouterr().err
+    assert "leave out: --seed" in capsys.readouterr().err
     assert main(["run", "--resume"]) == 2
     assert "Name an environment" in capsys.readouterr().err
     assert main([*command, "--resume"]) == 0
@@ -89,12 +89,44 @@ def test_resume_without_arguments_takes_them_from_the_folder(capsys: pytest.Capt
         (["math-2agent", "--policy", "oracle", "--tasks", "no.jsonl"], "no.jsonl"),
         (["math-2agent", "--policy", "oracle", "--tasks", "gsm9k"], "gsm8k"),
         (["math-2agent", "--policy", "oracle", "--split", "dev"], "'dev'"),
+        (["math-2agent", "--policy", "oracle", "--option", "x=1"], "Option x has no effect: 'oracle' plays"),
+        (["math-2agent", "--policy", "hf:x", "--option", "verifier."], "takes key=value or role.key=value"),
+        (["math-2agent", "--policy", "hf:x", "--option", "a=1", "--option", "a=2"], "--option a was given twice"),
+        (["math-2agent", "--policy", "hf:x", "--option", "slover.a=1"], "Did you mean 'solver'"),
+        (["math-2agent", "--policy", "openai:m@http://h/v1", "--option", "api_key=x"], "set $OPENAI_API_KEY instead"),
+        (["math-2agent", "--policy", "openai:m@http://h/v1", "--option", "sytem_prompt=x"], "no option sytem_prompt"),
+        (["math-2agent", "--policy", "openai:m@http://h/v1", "--option", "retries=-1"], "retries must be >= 0"),
+        (["math-2agent", "--policy", "hf:smolm2-135m"], "Did you mean 'smollm2-135m'"),
     ],
 )
 def test_mistakes_are_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_options_are_stored_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "openai:m@http://127.0.0.1:9/v1"  # nobody listens there
+    options = ["--option", "retries=0", "--option", "verifier.system_prompt=Trust: nobody"]
+    command = ["run", "math-2agent", "--policy", spec, "-n", "1", "--out", "r", "--quiet"]
+    assert main([*command, *options]) == 1
+    config = json.loads(Path("r/config.json").read_text())
+    assert config["identity"]["options"] == {
+        "*": {"retries": 0},
+        "verifier": {"retries": 0, "system_prompt": "Trust: nobody"},
+    }
+    assert config["context"]["label"] == (
+        f'*={spec}(retries=0) verifier={spec}(retries=0, system_prompt="Trust: nobody")'
+    )
+    assert main([*command, *options, "--resume"]) == 1
+    assert main(["run", "--resume", "--out", "r", "--quiet"]) == 1
+    capsys.readouterr()
+    assert main([*command, "--option", "retries=0", "--resume"]) == 2
+    assert "options.verifier: {'retries': 0, 'system_prompt': 'Trust: nobody'} in the folder, None now" in (
+        capsys.readouterr().err
+    )
+    assert main(["run", "--resume", "--out", "r", "--option", "retries=1"]) == 2
+    assert "leave out: --option" in capsys.readouterr().err
 
 
 def test_an_existing_folder_points_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +156,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "llm-bench run math-2agent --policy oracle -n 20" in text
     assert "--policy role=SPEC plays one" in text
+    assert '--option solver.system_prompt="Answer in one line."' in text
 
 
 def test_ctrl_c_keeps_what_was_played(repository: Path, tmp_path: Path) -> None:
