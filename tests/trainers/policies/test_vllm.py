@@ -71,6 +71,18 @@ async def test_logprobs_are_those_of_transformers(policy: VLLMPolicy, tiny_model
     check_against(tiny_model, completions, sampling, 1e-5)
 
 
+async def test_more_prompt_tokens_at_once_than_one_step_takes(policy: VLLMPolicy) -> None:
+    """vLLM would cut a prompt in two, and cannot take back the sample in between from a seeded generator on a CPU."""
+    asked = [
+        Request(f"{index} " + "word " * 120, "solver_0", Sampling(max_tokens=4), seed=index, key=(index,))
+        for index in range(40)
+    ]
+    together = await answer(policy, asked)
+    for index in (0, 17, 39):
+        (alone,) = await answer(policy, [asked[index]])
+        assert alone.token_ids == together[index].token_ids
+
+
 async def test_mixed_settings_in_one_batch_keep_their_own_logprobs(policy: VLLMPolicy, tiny_model: Path) -> None:
     settings = [Sampling(max_tokens=12, temperature=t) for t in (0.0, 0.5, 1.0, 2.0)]
     asked = [request for sampling in settings for request in requests(3, sampling)]
