@@ -6,31 +6,41 @@ never trains with a default. ``llm-train --config RECIPE updates=10 policies.sol
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import difflib
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.algorithm import Algorithm, Baseline, Term
 from trainers.algorithms.loss_config import LossConfig
 from trainers.algorithms.presets import get_algorithm
 from trainers.policies.base import Sampling
+from trainers.recipe_files import ConfigError, override, read_recipe, recipe_names, separate
 
-RECIPES = Path(__file__).parent / "recipes"
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "ConfigError",
+    "EnvConfig",
+    "EvalConfig",
+    "LoraConfig",
+    "PolicyConfig",
+    "SamplingConfig",
+    "TrainConfig",
+    "load_config",
+    "recipe_names",
+]
 
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key, the value and the fix."""
+_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names files, folders and metrics
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class EnvConfig(_Section):
@@ -47,6 +57,13 @@ class EnvConfig(_Section):
     tasks: str | None = None
     split: str | None = "train"
     kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> EnvConfig:
+        for name in ("tasks", "split"):
+            if name in self.kwargs:
+                raise ConfigError(f"env.kwargs.{name} would take the place of env.{name}: set that one")
+        return self
 
     def arguments(self, split: str | None = None) -> dict[str, Any]:
         """The keyword arguments for :func:`llm_envs.make`, with another ``split`` if given."""
@@ -75,15 +92,20 @@ class AlgorithmConfig(_Section):
             ConfigError: The preset, a field or a value does not exist.
         """
         try:
-            algorithm = get_algorithm(self.preset)
-            _check_fields("algorithm.overrides", self.overrides, Algorithm)
-            _check_fields("algorithm.loss", self.loss, LossConfig)
-            overrides: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in self.overrides.items()}
-            loss = dataclasses.replace(algorithm.loss, **self.loss)
-            overrides["loss"] = loss
-            return dataclasses.replace(algorithm, **overrides)
-        except (ValueError, TypeError) as problem:
-            raise ConfigError(f"algorithm: {problem}") from problem
+            preset = get_algorithm(self.preset)
+        except ValueError as problem:
+            raise ConfigError(f"algorithm.preset: {problem}") from problem
+        if "loss" in self.overrides:
+            raise ConfigError("algorithm.overrides.loss: fields of the loss go under algorithm.loss")
+        _check_fields("algorithm.overrides", self.overrides, Algorithm)
+        _check_fields("algorithm.loss", self.loss, LossConfig)
+        if isinstance(baseline := self.overrides.get("baseline"), Mapping):
+            _check_fields("algorithm.overrides.baseline", baseline, Baseline)
+        for term in self.overrides.get("extra") or ():
+            if isinstance(term, Mapping):
+                _check_fields("algorithm.overrides.extra", term, Term)
+        loss = _changed("algorithm.loss", preset.loss, self.loss)
+        return _changed("algorithm.overrides", dataclasses.replace(preset, loss=loss), self.overrides)
 
 
 class LoraConfig(_Section):
@@ -111,9 +133,17 @@ class SamplingConfig(_Section):
     max_tokens: int = Field(512, ge=1)
     stop: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _check(self) -> SamplingConfig:
+        self.build()
+        return self
+
     def build(self) -> Sampling:
         """The policies' own form of it."""
         return Sampling(**self.model_dump())
+
+
+_Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PolicyConfig(_Section):
@@ -125,7 +155,8 @@ class PolicyConfig(_Section):
         trainable: False holds the weights still: the policy plays and never learns.
         lora: Train an adapter; None trains all weights.
         learning_rate: Peak learning rate of AdamW.
-        schedule: ``constant``, ``linear`` or ``cosine`` decay over the run.
+        schedule: ``constant``, ``linear`` or ``cosine`` decay over the run. Like the warm-up it moves on with the
+            optimiser's steps, of which an update in which all advantages of the policy are 0 takes none.
         warmup_updates: Updates of linear warm-up.
         final_learning_rate: Where a decay ends, as a share of the peak.
         betas: AdamW's moment decays.
@@ -148,7 +179,7 @@ class PolicyConfig(_Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_updates: int = Field(0, ge=0)
     final_learning_rate: float = Field(0.0, ge=0, le=1)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[_Decay, _Decay] = (0.9, 0.999)
     weight_decay: float = Field(0.0, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     epochs: int = Field(1, ge=1)
@@ -173,13 +204,14 @@ class CheckpointConfig(_Section):
 
 
 class EvalConfig(_Section):
-    """Held-out evaluation during training.
+    """Held-out evaluation during training. Policies are sampled as they are in training.
 
     Attributes:
         every: Evaluate before the first update and after so many; 0 never does.
         tasks: How many tasks of the test split, the first ones.
         samples: Episodes a task.
-        split: The split; a local file has none of its own, so it is divided by content.
+        split: The split; a local file has none of its own, so it is divided by content. A split whose tasks are trained
+            on is refused.
     """
 
     every: int = Field(0, ge=0)
@@ -219,7 +251,7 @@ class TrainConfig(_Section):
     tasks_per_update: int = Field(32, ge=1)
     samples_per_task: int = Field(8, ge=1)
     concurrency: int = Field(64, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     verify_every: int = Field(1, ge=1)
     verify_tolerance: float = Field(1e-4, gt=0)
     max_gradient_spike: float | None = Field(None, gt=1)
@@ -235,7 +267,18 @@ class TrainConfig(_Section):
         for role, name in self.roles.items():
             if name not in self.policies:
                 raise ValueError(f"roles.{role} names the policy {name!r}; the policies are {', '.join(self.policies)}")
-        self.algorithm.build()
+        for name, policy in self.policies.items():
+            if not _POLICY_NAME.fullmatch(name):
+                raise ConfigError(f"policies: the name {name!r} may hold letters, digits and `_.-` only")
+            if self.roles and name not in self.roles.values():
+                raise ConfigError(f"policies.{name} plays no role; `roles` gives {self.roles}. Give it one, or drop it")
+            if policy.schedule != "constant" and policy.warmup_updates >= self.updates:
+                raise ConfigError(
+                    f"policies.{name}.warmup_updates is {policy.warmup_updates}: {self.updates} updates leave "
+                    f"nothing for the {policy.schedule} decay"
+                )
+        if self.algorithm.build().sampling != "episodes":
+            raise ConfigError("algorithm.overrides.sampling: training collects independent `episodes`, no trees")
         return self
 
     def role_map(self) -> dict[str, str]:
@@ -260,59 +303,13 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     >>> load_config("dr_mas_math_cpu", ["updates=5"]).updates
     5
     """
-    values = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read(Path(source))
+    values = separate(source if isinstance(source, Mapping) else read_recipe(Path(source)))
     for text in overrides:
-        _override(values, text)
+        override(values, text)
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as problem:
         raise ConfigError("\n".join(_explain(entry) for entry in problem.errors())) from problem
-
-
-def recipe_names() -> list[str]:
-    """The recipes that ship with the package."""
-    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    shipped = RECIPES / f"{path.name.removesuffix('.yaml')}.yaml"
-    if not path.is_file() and len(path.parts) == 1 and shipped.is_file():
-        path = shipped
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"There is no file {str(path)!r}, and the recipes that ship are: {', '.join(recipe_names())}."
-        ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise ConfigError(f"{path} cannot be read as YAML: {problem}") from problem
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must hold a mapping of fields, found {type(values).__name__}.")
-    return values
-
-
-def _override(values: dict[str, Any], text: str) -> None:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"Override {text!r} is not of the form key=value, such as `updates=10`.")
-    try:
-        _assign(values, key.strip().split("."), yaml.safe_load(value), text)
-    except yaml.YAMLError as problem:
-        raise ConfigError(f"Override {text!r}: the value is not YAML: {problem}") from problem
-
-
-def _assign(section: dict[str, Any], keys: Sequence[str], value: Any, text: str) -> None:
-    """Set a nested key; ``*`` stands for every key there is (``policies.*.backend=hf``)."""
-    head, *rest = keys
-    for name in list(section) if head == "*" else [head]:
-        if not rest:
-            section[name] = value
-            continue
-        if section.get(name) is None:
-            section[name] = {}
-        if not isinstance(section[name], dict):
-            raise ConfigError(f"Override {text!r}: `{name}` holds {section[name]!r} and has no fields.")
-        _assign(section[name], rest, value, text)
 
 
 def _explain(entry: Any) -> str:
@@ -320,7 +317,8 @@ def _explain(entry: Any) -> str:
     location = [str(part) for part in entry["loc"]]
     where = ".".join(location) or "config"
     if entry["type"] == "value_error":
-        return str(entry["ctx"]["error"])
+        problem = entry["ctx"]["error"]
+        return str(problem) if isinstance(problem, ConfigError) or not location else f"{where}: {problem}"
     if entry["type"] != "extra_forbidden":
         given = "" if entry["type"] == "missing" else f" (got {entry['input']!r})" if location else ""
         return f"{where}: {entry['msg']}{given}"
@@ -333,11 +331,15 @@ def _explain(entry: Any) -> str:
 def _fields_at(location: Sequence[str]) -> list[str]:
     """The fields of the section at ``location``. A part that is no field is a name in a mapping of sections."""
     section: type[BaseModel] = TrainConfig
+    named = False
     for part in location:
-        if part in section.model_fields:
-            annotation = section.model_fields[part].annotation
-            inner = [a for a in (annotation, *typing.get_args(annotation)) if isinstance(a, type)]
-            section = next((a for a in inner if issubclass(a, BaseModel)), section)
+        if named or part not in section.model_fields:
+            named = False
+            continue
+        annotation = section.model_fields[part].annotation
+        inner = [a for a in (annotation, *typing.get_args(annotation)) if isinstance(a, type)]
+        found = next((a for a in inner if issubclass(a, BaseModel)), None)
+        section, named = found or section, found is not None and typing.get_origin(annotation) is dict
     return list(section.model_fields)
 
 
@@ -348,3 +350,17 @@ def _check_fields(where: str, values: Mapping[str, Any], cls: type) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean `{close[0]}`?" if close else ""
             raise ConfigError(f"{where}: unknown key `{name}`.{hint} Known keys: {', '.join(known)}")
+
+
+_Data = typing.TypeVar("_Data", Algorithm, LossConfig)
+
+
+def _changed(where: str, data: _Data, changes: Mapping[str, Any]) -> _Data:
+    """Return ``data`` with other values, each read as the type of its field."""
+    fields = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
+    try:
+        return TypeAdapter(type(data)).validate_python({**fields, **changes})
+    except ValidationError as problem:
+        found: list[Any] = list(problem.errors())
+        lines = [_explain({**entry, "loc": (where, *entry["loc"])}) for entry in found]
+        raise ConfigError("\n".join(lines)) from problem
