@@ -22,7 +22,7 @@ MAX_DIFFERENT_BOXES = 3
 """More different boxed answers than this in one text is an enumeration of candidates, not an answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"[ \t]*```[ \t]*([\w+-]*)[ \t]*")
 
 
 class InvalidAction(error.InvalidAction):
@@ -106,13 +106,29 @@ def tag(text: str, name: str, choices: Collection[str] | None = None) -> str:
     raise InvalidAction(f"{content[:60]!r} is not one of {', '.join(choices)}. Write {form}.")
 
 
+def _fenced(text: str) -> list[tuple[str, str]]:
+    """Label and content of every fenced block: from a fence to the next one without a label. One pass over the lines."""
+    blocks: list[tuple[str, str]] = []
+    label, body = None, list[str]()
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if label is None:
+            label, body = (fence[1] if fence else None), []
+        elif fence and not fence[1]:
+            blocks.append((label, "".join(f"{line}\n" for line in body)))
+            label = None
+        else:
+            body.append(line)
+    return blocks
+
+
 def code_block(text: str, language: str = "python") -> str:
     r"""The content of the last fenced code block of ``text`` in ``language`` (an unlabelled fence counts too).
 
     Raises:
         InvalidAction: There is no such block, or it is empty.
     """
-    blocks = [body for label, body in _FENCE.findall(text) if label.lower() in ("", language, language[:2])]
+    blocks = [body for label, body in _fenced(text) if label.lower() in ("", language, language[:2])]
     if not blocks:
         raise InvalidAction(
             f"No {language} code block was found. Write ```{language} … ``` with the fences on their own lines."

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,3 +113,11 @@ def test_code_block(text, code):
 def test_no_code_block(text):
     with pytest.raises(InvalidAction, match="python code block"):
         code_block(text)
+
+
+@pytest.mark.parametrize("text", ["```a\n" * 200_000, "```" + " " * 900_000 + "x\n", "```py\n" + "   \n" * 250_000])
+def test_fences_that_are_never_closed_take_linear_time(text):
+    started = time.perf_counter()
+    with pytest.raises(InvalidAction, match="python code block"):
+        code_block(text)
+    assert time.perf_counter() - started < 5.0
