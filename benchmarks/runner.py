@@ -19,7 +19,7 @@ from llm_envs.tasks import TaskSet, stable_hash
 from trainers.policies.base import Policy, PolicyError, PolicySpecError, Sampling, make_policy, parse_spec
 from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pending, play
 from trainers.rollout.records import Episode
-from trainers.team import Team, assign_players
+from trainers.team import Team, assign_players, parse_policy_specs
 
 __all__ = ["Observer", "RunResult", "RunSettings", "SettingsError", "choose_tasks", "default_folder", "run"]
 
@@ -159,9 +159,9 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., 
                 "shuffle": settings.shuffle,
                 "samples": settings.samples,
                 "seed": settings.seed,
-                "policies": {role: player.spec for role, player in players.items()},
-                "options": {role: dict(player.options) for role, player in players.items() if player.options},
-                "labels": {name: policy.label for name, policy in team.policies.items()},
+                "policies": parse_policy_specs(settings.policies),
+                "options": {role: dict(values) for role, values in settings.options.items()},
+                "labels": {player.spec: team.policies[team.roles[role]].label for role, player in players.items()},
                 "sampling": asdict(settings.sampling),
                 "save_tokens": settings.save_tokens,
                 "versions": package_versions({parse_spec(spec).kind for spec in specs}),

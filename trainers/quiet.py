@@ -8,6 +8,7 @@ already in the environment wins: `VLLM_LOGGING_LEVEL=INFO` brings vLLM's log bac
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -29,6 +30,9 @@ def quieten_libraries() -> None:
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if os.environ["VLLM_LOGGING_LEVEL"] == "ERROR":  # vLLM looks for triton before it sets its level
+        logging.getLogger("vllm").setLevel(logging.ERROR)
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own, and would say all twice
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers heeds it as well
     if sys.warnoptions:

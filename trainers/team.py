@@ -213,8 +213,8 @@ def assign_players(
         specs: ``SPEC`` and ``role=SPEC``; see :func:`parse_policy_specs`.
         options: Options by role. Those of :data:`EVERYONE` go to every policy that has a model; those of a role only to
             who plays it, and win over the former.
-        agents: The environment's agents. With them, roles are checked (see :func:`check_roles`) and those that no agent
-            needs are left out.
+        agents: The environment's agents. With them, roles are checked (see :func:`check_roles`), those that no agent
+            needs are left out, and :data:`EVERYONE` beside other roles becomes the roles that it stands for.
 
     Raises:
         TeamError: If the specs contradict each other, a role does not exist, or an option reaches no model.
@@ -234,8 +234,11 @@ def assign_players(
     if agents is not None:
         agents = list(agents)
         check_roles(roles, agents)
-        used = {_match(agent, roles) for agent in agents}
-        roles = {role: spec for role, spec in roles.items() if role in used}
+        matches = {agent: _match(agent, roles) for agent in agents}
+        if set(matches.values()) == {EVERYONE}:
+            roles = {EVERYONE: roles[EVERYONE]}
+        else:
+            roles = {role if role != EVERYONE else _role_of(agent): roles[role] for agent, role in matches.items()}
     players = {role: Player(spec) for role, spec in roles.items()}
     for role, values in options.items():
         reached = {name: player for name, player in players.items() if role in (name, _role_of(name), EVERYONE)}

@@ -111,20 +111,16 @@ def test_options_are_stored_and_compared(capsys: pytest.CaptureFixture[str]) -> 
     command = ["run", "math-2agent", "--policy", spec, "-n", "1", "--out", "r", "--quiet"]
     assert main([*command, *options]) == 1
     config = json.loads(Path("r/config.json").read_text())
-    assert config["identity"]["options"] == {
-        "*": {"retries": 0},
-        "verifier": {"retries": 0, "system_prompt": "Trust: nobody"},
-    }
+    assert config["identity"]["options"] == {"*": {"retries": 0}, "verifier": {"system_prompt": "Trust: nobody"}}
     assert config["context"]["label"] == (
-        f'*={spec}(retries=0) verifier={spec}(retries=0, system_prompt="Trust: nobody")'
+        f'solver={spec}(retries=0) verifier={spec}(retries=0, system_prompt="Trust: nobody")'
     )
     assert main([*command, *options, "--resume"]) == 1
     assert main(["run", "--resume", "--out", "r", "--quiet"]) == 1
     capsys.readouterr()
     assert main([*command, "--option", "retries=0", "--resume"]) == 2
-    assert "options.verifier: {'retries': 0, 'system_prompt': 'Trust: nobody'} in the folder, None now" in (
-        capsys.readouterr().err
-    )
+    changed = [line for line in capsys.readouterr().err.splitlines() if " in the folder, " in line]
+    assert changed == ["  options.verifier: {'system_prompt': 'Trust: nobody'} in the folder, None now"]
     assert main(["run", "--resume", "--out", "r", "--option", "retries=1"]) == 2
     assert "leave out: --option" in capsys.readouterr().err
 

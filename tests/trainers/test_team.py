@@ -132,8 +132,8 @@ def test_options_of_a_role_win_and_split_it_from_the_rest() -> None:
     options = {"*": {"x": 1, "y": 1}, "solver": {"y": 2}, "solver_1": {"y": 3}}
     agents = ("solver_0", "solver_1", "verifier_0")
     assert players(["vllm:A"], options, *agents) == {
-        "*": ("vllm:A", {"x": 1, "y": 1}),
         "solver": ("vllm:A", {"x": 1, "y": 2}),
+        "verifier": ("vllm:A", {"x": 1, "y": 1}),
         "solver_1": ("vllm:A", {"x": 1, "y": 3}),
     }
 
@@ -149,7 +149,7 @@ def test_options_of_a_role_reach_its_numbered_agents() -> None:
 def test_nothing_is_loaded_for_a_role_that_no_agent_has() -> None:
     assert players(["solver_0=vllm:A", "vllm:B"], {"solver": {"x": 1}}, "solver_0", "verifier_0") == {
         "solver_0": ("vllm:A", {"x": 1}),
-        "*": ("vllm:B", {}),
+        "verifier": ("vllm:B", {}),
     }
 
 
