@@ -1,13 +1,15 @@
 """Checkpoints: everything needed to go on bit for bit, of all policies at once.
 
 A checkpoint is a folder ``checkpoints/update-000012`` that appears whole or not at all: it is written beside its place,
-flushed to disk, and renamed. A run that is killed at any moment therefore resumes from the newest complete one.
+flushed to disk, and renamed; one that is dropped is renamed first. A run that is killed at any moment therefore resumes
+from the newest complete one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Mapping
@@ -61,18 +63,40 @@ def save(
         for name, state in policies.items():
             with (partial / f"{name}.pt").open("wb") as file:
                 torch.save(dict(state), file)
+                file.flush()
                 os.fsync(file.fileno())
         with (partial / _STATE).open("w", encoding="utf-8") as file:
             json.dump({"update": update, **trainer}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(partial, target)
-    except OSError as problem:
+        _sync_folder(partial)
+        if target.exists():
+            _drop(target)
+        partial.rename(target)
+        _sync_folder(folder)
+        for old in [] if stopped else complete(run_dir)[:-keep]:
+            _drop(old)
+    except (OSError, RuntimeError) as problem:  # torch's writer raises the latter when the disk is full
+        shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(f"The checkpoint {target} could not be written: {problem}") from problem
-    for old in [] if stopped else complete(run_dir)[:-keep]:
-        shutil.rmtree(old)
     return target
+
+
+def _drop(checkpoint: Path) -> None:
+    """Remove a checkpoint so that half of one is never taken for a whole."""
+    dropped = checkpoint.with_name(f".{checkpoint.name}.dropped")
+    shutil.rmtree(dropped, ignore_errors=True)
+    checkpoint.rename(dropped)
+    shutil.rmtree(dropped)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def complete(run_dir: Path) -> list[Path]:
@@ -98,6 +122,11 @@ def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
             path.stem: torch.load(path, map_location="cpu", weights_only=True)
             for path in sorted(checkpoint.glob("*.pt"))
         }
-    except (OSError, ValueError, RuntimeError) as problem:
-        raise CheckpointError(f"The checkpoint {checkpoint} cannot be read: {problem}") from problem
+    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as problem:
+        # torch's advice on the last one, to run what is in the file as code, is not passed on.
+        what = "it holds more than tensors and numbers" if isinstance(problem, pickle.UnpicklingError) else problem
+        raise CheckpointError(
+            f"The checkpoint {checkpoint} cannot be read: {type(problem).__name__}: {what}. Remove the folder to go on "
+            "from the one before"
+        ) from problem
     return trainer, policies

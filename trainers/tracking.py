@@ -21,8 +21,8 @@ class Tracker:
 
     Args:
         run_dir: The run's folder.
-        resume_after: Go on after this update: later lines, from an attempt that was cut short, are dropped. None starts
-            afresh.
+        resume_after: Go on after this update: later lines, from an attempt that was cut short, are dropped; -1 drops
+            all of them. None starts afresh.
         wandb: Weights & Biases project, or None.
         config: The configuration, for Weights & Biases.
     """
