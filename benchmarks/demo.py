@@ -1,27 +1,24 @@
 """``make demo``: a real small model plays ``math-2agent``, and then its two roles learn for a few updates.
 
 Everything runs offline: the bundled 135M model through vLLM (or, where vLLM cannot be installed, through transformers,
-which every output then says), a procedural task set, and the recipe ``dr_mas_math_cpu``.
+which every output then says), a procedural task set, and the recipe ``dr_mas_math_cpu``. The team that is measured is
+the team that is trained: model, system prompts and sampling come from the recipe.
 """
 
 from __future__ import annotations
 
-import os
+import json
+import shlex
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-MODEL = "smollm2-135m"
-TASKS = "one-digit"
+from trainers.config import TrainConfig, load_config
+
+RECIPE = "dr_mas_math_cpu"
 BACKEND_NOTE = Path(sys.prefix) / ".backend"
-QUIET = {
-    "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    "PYTHONWARNINGS": "ignore::FutureWarning",
-}
 
 
 def main() -> int:
@@ -29,26 +26,45 @@ def main() -> int:
     backend = _backend()
     folder = Path("runs") / f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     started = time.monotonic()
-    policy = f"{backend}:{MODEL}"
-    sampling = ["-n", "12", "-k", "2", "--max-tokens", "64", "--temperature", "0.7"]
-    bench = ["run", "math-2agent", "--policy", policy, "--tasks", TASKS, *sampling, "--out", str(folder / "benchmark")]
-    train = ["--config", "dr_mas_math_cpu", "--out", str(folder / "training"), "--backend", backend]
+    config = load_config(RECIPE)
+    bench = [*_bench_arguments(config, backend), "--out", str(folder / "benchmark")]
+    train = ["--config", RECIPE, "--backend", backend, "--out", str(folder / "training")]
+    through = "vLLM" if backend == "vllm" else "transformers (vLLM is not installed)"
     steps = (
-        (f"1 of 2: {MODEL} plays math-2agent through {_label(backend)}", "llm-bench", "benchmarks.cli", bench),
-        ("2 of 2: solver and verifier learn with Dr. MAS", "llm-train", "trainers.cli", train),
+        (f"1 of 2: the untrained team plays {config.env.id} through {through}", "llm-bench", "benchmarks.cli", bench),
+        (f"2 of 2: the team learns with {config.algorithm.preset}", "llm-train", "trainers.cli", train),
     )
     for title, command, module, arguments in steps:
-        _say(f"\n== {title}\n$ {command} {' '.join(arguments)}\n")
-        done = subprocess.run([sys.executable, "-m", module, *arguments], env={**os.environ, **QUIET}, check=False)
+        _say(f"\n== {title}\n$ {command} {shlex.join(arguments)}\n")
+        done = subprocess.run([sys.executable, "-m", module, *arguments], check=False)
         if done.returncode:
             _say(f"The demo stopped: {command} ended with exit status {done.returncode}.")
             return done.returncode
     _say(f"\n== Done in {(time.monotonic() - started) / 60:.1f} minutes")
-    _say(f"Episodes:  {folder / 'benchmark' / 'episodes.jsonl'}   (llm-bench report {folder / 'benchmark'})")
+    _say(f"Episodes:  {folder / 'benchmark' / 'episodes.jsonl'}")
     _say(f"Metrics:   {folder / 'training' / 'metrics.jsonl'}")
     _say(f"Plot:      {folder / 'training' / 'plot.png'}")
     _say(f"Models:    {folder / 'training' / 'models'}")
     return 0
+
+
+def _bench_arguments(config: TrainConfig, backend: str) -> list[str]:
+    """``llm-bench run`` on the recipe's environment, by the recipe's team before it is trained."""
+    roles = config.role_map()
+    models = {config.policies[name].model for name in roles.values()}
+    samplings = {config.policies[name].sampling for name in roles.values()}
+    if len(models) > 1 or len(samplings) > 1:
+        raise ValueError(f"the demo measures a team of one model and one sampling; {RECIPE} has {models}, {samplings}")
+    (model,), (sampling,) = models, samplings
+    arguments = ["run", config.env.id, "--policy", f"{backend}:{model}", "--tasks", str(config.env.tasks)]
+    for key, value in config.env.kwargs.items():
+        arguments += ["--env", f"{key}={json.dumps(value)}"]
+    for role, name in roles.items():
+        arguments += ["--option", f"{role}.system_prompt={json.dumps(config.policies[name].system_prompt)}"]
+    return [
+        *arguments,
+        *("-n", "10", "-k", "4", "--temperature", str(sampling.temperature), "--max-tokens", str(sampling.max_tokens)),
+    ]
 
 
 def _backend() -> str:
@@ -60,10 +76,6 @@ def _backend() -> str:
     if backend == "hf":
         _say("\n".join(reason))
     return backend
-
-
-def _label(backend: str) -> str:
-    return "vLLM" if backend == "vllm" else "transformers (vLLM is not installed)"
 
 
 def _say(text: str) -> None:
