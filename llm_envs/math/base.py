@@ -61,7 +61,6 @@ class MathEnv(TextEnv):
             render_mode=render_mode,
         )
         self._grade = grader or _grade_evaluated
-        self._same = grader or grade
 
     def _begin(self) -> None:
         """Forget the last episode: no contributions, no verdict."""
@@ -79,8 +78,10 @@ class MathEnv(TextEnv):
         return Verdict.INCORRECT if answer is None else self._grade(gold=self.task.answer, answer=answer)
 
     def _agree(self, one: str, other: str) -> bool:
-        """Whether two answers are equal as mathematics."""
-        return one == other or self._same(gold=one, answer=other) is Verdict.CORRECT
+        """Whether each answer would be correct if the other were the gold: "3+4" does not vote for 7, nor 7 for it."""
+        return one == other or all(
+            self._grade(gold=gold, answer=answer) is Verdict.CORRECT for gold, answer in ((one, other), (other, one))
+        )
 
     def _boxed_gold(self) -> str:
         return rf"The answer is \boxed{{{self.task.answer}}}."

@@ -36,7 +36,8 @@ class MathDebate(MathEnv):
 
     ## Rewards
     `team`: 1 to all if the vote of the last round is correct, else 0, paid at the end. Answers that are equal as
-    mathematics count together; a tie for the most votes fails. `correct` (off by default): `own_reward` to every
+    mathematics count together, except that arithmetic left to do (`3+4`) is no vote for its result; a tie for the most
+    votes fails. `correct` (off by default): `own_reward` to every
     debater whose own last answer is correct. `invalid`: `invalid_penalty` for unusable text, each time.
 
     ## Episode end

@@ -162,6 +162,7 @@ CODE_RIGHT = "```python\nprint(2 + 2)\n```"
     [
         ((RIGHT, CODE_RIGHT), 2.0, 2.0, True),
         ((WRONG, "```python\nprint(5)\n```"), 0.2, 0.2, False),  # they agree on a wrong answer
+        ((r"\boxed{2+2}", CODE_RIGHT, RIGHT, CODE_RIGHT), 2.0, 2.0, True),  # the question does not agree with 4
         ((WRONG, "```python\n1/0\n```", RIGHT, CODE_RIGHT), 2.0, 2.0, True),
         ((RIGHT, "```python\n1/0\n```", RIGHT, "```python\nx = (\n```"), 2.0, 1.0, True),
         ((RIGHT, "```python\n1/0\n```", WRONG, "```python\nx = (\n```"), 0.2, 0.0, False),
@@ -218,7 +219,11 @@ def test_failed_programs_show_their_error():
         ((RIGHT, RIGHT, WRONG), 1.0, True),
         ((RIGHT, WRONG, WRONG), 0.0, False),
         ((RIGHT, WRONG, r"\boxed{6}"), 0.0, False),  # a tie fails
-        ((RIGHT, r"\boxed{\frac{8}{2}}", WRONG), 1.0, True),  # equal answers vote together
+        ((RIGHT, r"\boxed{x = 4.0}", WRONG), 1.0, True),  # equal answers vote together
+        ((r"\boxed{x = 4.0}", RIGHT, WRONG), 1.0, True),
+        ((RIGHT, r"\boxed{2+2}", WRONG), 0.0, False),  # the question is no vote for its answer, in either order
+        ((r"\boxed{2+2}", RIGHT, WRONG), 0.0, False),
+        ((RIGHT, r"\boxed{2+2}", r"\boxed{2 + 2}"), 0.0, False),
     ],
 )
 def test_vote(texts, reward, success):
