@@ -107,7 +107,7 @@ def tag(text: str, name: str, choices: Collection[str] | None = None) -> str:
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:
-    """Label and content of every fenced block: from a fence to the next one without a label. One pass over the lines."""
+    """Label and content of every fenced block, from a fence to the next one without a label, in one pass."""
     blocks: list[tuple[str, str]] = []
     label, body = None, list[str]()
     for line in text.split("\n"):

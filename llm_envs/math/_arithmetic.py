@@ -9,6 +9,7 @@ from llm_envs.math._tokens import Token, number
 from llm_envs.math.units import is_plain_unit_word
 
 MAX_DEPTH = 40
+MAX_ATOMS = 80
 SEPARATOR_WORDS = {"or": "or", "and": "and"}
 
 _GREEK = frozenset(
@@ -35,6 +36,7 @@ class ArithmeticParser:
         self.tokens = tokens
         self.position = 0
         self.depth = 0
+        self.atoms = 0  # that are being read: \sqrt\sqrt\sqrt… nests without brackets
         self.bars = 0  # open absolute values: a bar closes the innermost
 
     # Cursor
@@ -58,10 +60,14 @@ class ArithmeticParser:
 
     # Arithmetic
 
-    def additive(self) -> Node:
+    def descend(self) -> None:
+        """Count one level of nesting; whoever calls it takes it off again."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooComplex(f"nested more than {MAX_DEPTH} deep")
+
+    def additive(self) -> Node:
+        self.descend()
         terms: list[Node] = []
         while True:
             sign = self.accept("+", "-", r"\pm", r"\mp")
@@ -82,8 +88,9 @@ class ArithmeticParser:
         while True:
             if self.accept("*", r"\times", r"\cdot"):
                 node = _times(node, self.signed_factor())
-            elif self.accept("/", r"\div"):
-                node = Node("div", (node, self.signed_factor()))
+            elif operator := self.accept("/", r"\div"):
+                # 7/3 is a number, 7 ÷ 3 is one to be worked out (`_evaluated`).
+                node = Node("div", (node, self.signed_factor()), None if operator.text == "/" else operator.text)
             elif self._juxtaposed():
                 token = self.peek()
                 if token is not None and token.kind == "num" and not self._closed_before():
@@ -147,15 +154,16 @@ class ArithmeticParser:
         if self.at("{"):
             return self.group("{", "}")
         if self.accept("-"):
-            return Node("neg", (self.exponent(),))
+            self.descend()
+            node = Node("neg", (self.exponent(),))
+            self.depth -= 1
+            return node
         token = self.peek()
         if token is not None and token.kind == "word" and len(token.text) > 1:
             self.tokens[self.position : self.position + 1] = [Token("word", c, False) for c in token.text]
         base = self.atom()
         if self.accept("^", "**"):  # "9^9^9": to the right, as plain-text writers mean it
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise TooComplex(f"nested more than {MAX_DEPTH} deep")
+            self.descend()
             base = Node("pow", (base, self.exponent()))
             self.depth -= 1
         return base
@@ -185,6 +193,14 @@ class ArithmeticParser:
         raise ParseError(f"{token.text!r} is no argument")
 
     def atom(self) -> Node:
+        self.atoms += 1
+        if self.atoms > MAX_ATOMS:
+            raise TooComplex(f"more than {MAX_ATOMS} functions of functions")
+        node = self._atom()
+        self.atoms -= 1
+        return node
+
+    def _atom(self) -> Node:
         token = self.take()
         if token.kind == "num":
             return self._number(token)
@@ -221,12 +237,15 @@ class ArithmeticParser:
         if token is None:
             return None
         if token.text == r"\frac":
+            if not self._flat_arguments(self.position + 1):
+                return None  # and not tried: the attempts would double with every level
             self.position += 1
-            saved = list(self.tokens)
+            saved, levels = list(self.tokens), (self.depth, self.atoms, self.bars)
             try:
                 top, bottom = self.argument(), self.argument()
             except ParseError:
                 self.tokens = saved
+                self.depth, self.atoms, self.bars = levels
                 return None
             if top.kind == bottom.kind == "num" and top.value.denominator == bottom.value.denominator == 1:
                 if not 0 < top.value < bottom.value:
@@ -243,6 +262,19 @@ class ArithmeticParser:
                     self.position += 3
                     return numerator / denominator
         return None
+
+    def _flat_arguments(self, start: int) -> bool:
+        r"""Whether the two arguments of a ``\frac`` that begin at ``start`` are digits, or groups without ``\frac``."""
+        depth, arguments = 0, 0
+        for token in self.tokens[start:]:
+            if (depth == 0 and token.kind not in ("num", "{")) or token.text == r"\frac":
+                return False
+            depth += (token.text == "{") - (token.text == "}")
+            if depth == 0:
+                arguments += 2 if token.kind == "num" and len(token.text) > 1 else 1
+            if arguments >= 2:
+                return True
+        return False
 
     def _word(self, word: str) -> Node:
         if word in _PLAIN_FUNCTIONS:

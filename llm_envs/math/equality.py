@@ -57,7 +57,7 @@ class Algebra(Protocol):
         ...
 
 
-_SCALARS = frozenset("num sym const add mul neg div pow root fn app deg pct".split())
+SCALARS = frozenset("num sym const add mul neg div pow root fn app deg pct".split())
 _FLIP = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _INEQUALITIES = frozenset(("<", "<=", ">", ">="))
 
@@ -72,7 +72,7 @@ def rational(node: Node) -> Fraction | None:
     kind, args = node.kind, node.args
     if kind == "num":
         return _bounded(node.value)
-    if kind in ("sym", "const", "app", "root", "deg") or kind not in _SCALARS:
+    if kind in ("sym", "const", "app", "root", "deg") or kind not in SCALARS:
         return None
     values = []
     for argument in args:
@@ -163,7 +163,7 @@ def equal(gold: Node, answer: Node, algebra: Algebra | None = None) -> bool:
         return _with_units(gold, answer, algebra)
     if "ratio" in (gold.kind, answer.kind):
         return _ratios(gold, answer, algebra)
-    if gold.kind in _SCALARS and answer.kind in _SCALARS:
+    if gold.kind in SCALARS and answer.kind in SCALARS:
         return _scalars(gold, answer, algebra)
     if "rel" in (gold.kind, answer.kind) and not (_is_set(gold) and _is_set(answer)):
         return _relations(gold, answer, algebra)
@@ -196,7 +196,7 @@ def _unwrap(node: Node) -> Node:
         and all(_is_name(entry) for entry in node.args[0].args)
     ):  # "(x, y) = (1, 2)"
         return _unwrap(node.args[1])
-    if node.kind == "set" and len(node.args) == 1 and node.args[0].kind in _SCALARS | {"unit"}:
+    if node.kind == "set" and len(node.args) == 1 and node.args[0].kind in SCALARS | {"unit"}:
         return node.args[0]
     if node.kind in ("or", "list") and all(item.kind == "rel" and item.value == ("=",) for item in node.args):
         names = {item.args[0] for item in node.args}
@@ -207,14 +207,14 @@ def _unwrap(node: Node) -> Node:
         and node.args[0].kind == "rel"
         and node.args[0].value == ("=",)
         and _is_name(node.args[0].args[0])
-        and all(item.kind in _SCALARS for item in node.args[1:])
+        and all(item.kind in SCALARS for item in node.args[1:])
     ):  # "x = 1, 2"
         return Node("list", (node.args[0].args[1], *node.args[1:]))
     if (
         node.kind == "rel"
         and node.value == ("=",)
         and _is_name(node.args[0])
-        and node.args[1].kind not in _SCALARS | {"unit"}
+        and node.args[1].kind not in SCALARS | {"unit"}
     ):
         return _unwrap(node.args[1])
     return node
@@ -286,7 +286,7 @@ def _ratios(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
     if gold.kind == answer.kind:
         return _ordered(gold.args, answer.args, algebra)
     ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
-    return len(ratio.args) == 2 and other.kind in _SCALARS and _scalars(Node("div", ratio.args), other, algebra)
+    return len(ratio.args) == 2 and other.kind in SCALARS and _scalars(Node("div", ratio.args), other, algebra)
 
 
 def _ordered(gold: tuple[Node, ...], answer: tuple[Node, ...], algebra: Algebra | None) -> bool:
@@ -363,7 +363,7 @@ def _relations(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
         return _equations(left, right, algebra)
     if left.value != right.value or len(left.value) > 1:
         return left.value == right.value and _ordered(left.args, right.args, algebra)
-    if not all(side.kind in _SCALARS for side in (*left.args, *right.args)):
+    if not all(side.kind in SCALARS for side in (*left.args, *right.args)):
         return False
     return _differences(left, right, algebra, positive=left.value != ("!=",))
 
@@ -408,7 +408,7 @@ def _equations(gold: Node, answer: Node, algebra: Algebra | None) -> bool:
     if (
         len(gold.args) != 2
         or len(answer.args) != 2
-        or not all(side.kind in _SCALARS for side in (*gold.args, *answer.args))
+        or not all(side.kind in SCALARS for side in (*gold.args, *answer.args))
     ):
         return _ordered(gold.args, answer.args, algebra)
     return _differences(gold, answer, algebra, positive=False)
@@ -433,7 +433,7 @@ def _is_region(node: Node) -> bool:
 
 
 def _is_set(node: Node) -> bool:
-    return (node.kind == "set" and all(item.kind in _SCALARS for item in node.args)) or _is_region(node)
+    return (node.kind == "set" and all(item.kind in SCALARS for item in node.args)) or _is_region(node)
 
 
 def _variables(node: Node) -> set[str]:
@@ -462,11 +462,6 @@ def interval_of(node: Node) -> tuple[str, Node, Node, str] | None:
     else:
         lower, name, upper = sides[0], sides[1], infinity
         brackets = ("(" if operators[0] == "<" else "[") + ")"
-    if (
-        name.kind != "sym"
-        or lower.kind not in _SCALARS
-        or upper.kind not in _SCALARS
-        or symbols(lower) | symbols(upper)
-    ):
+    if name.kind != "sym" or lower.kind not in SCALARS or upper.kind not in SCALARS or symbols(lower) | symbols(upper):
         return None
     return brackets, lower, upper, str(name.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from llm_envs.math._arithmetic import MAX_DEPTH, SEPARATOR_WORDS, ArithmeticParser
+from llm_envs.math._arithmetic import SEPARATOR_WORDS, ArithmeticParser
 from llm_envs.math._nodes import Node, ParseError, TooComplex
 from llm_envs.math._tokens import tokenize
 from llm_envs.math.units import DEGREE, DOLLAR, EURO, PERCENT, POUND_STERLING, Unit, is_plain_unit_word, parse_unit
@@ -178,9 +178,7 @@ class AnswerParser(ArithmeticParser):
         return items
 
     def bracketed(self, left: str) -> Node:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooComplex(f"nested more than {MAX_DEPTH} deep")
+        self.descend()
         items = self.items(")", "]")
         token = self.take()
         self.depth -= 1

@@ -31,7 +31,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from llm_envs.math import _workers
-from llm_envs.math._evaluated import leaves_arithmetic
+from llm_envs.math._evaluated import is_numeric, leaves_arithmetic
 from llm_envs.math.equality import Algebra, NeedsAlgebra, Undefined, equal
 from llm_envs.math.expressions import MAX_CHARACTERS, Node, ParseError, TooComplex, parse
 from llm_envs.math.normalize import clean, is_text_command, literal, words
@@ -39,8 +39,9 @@ from llm_envs.math.normalize import clean, is_text_command, literal, words
 _MAX_WORKERS_OF_DEFAULT_POOL = 4
 _PROSE_WORDS = 12
 
+# Possessive (*+) because everything between the spaces may be absent: backtracking would take time to the fourth power.
 _PLAIN = re.compile(
-    r"\s*(?:\\?\$)?\s*([-+]?)(?:([0-9]+)|([1-9][0-9]{0,2}(?:,[0-9]{3})+))?(?:\.([0-9]*))?\s*\$?\.?\s*", re.ASCII
+    r"\s*+(?:\\?\$)?\s*+([-+]?)(?:([0-9]+)|([1-9][0-9]{0,2}(?:,[0-9]{3})+))?(?:\.([0-9]*))?\s*+\$?\.?\s*+", re.ASCII
 )
 _NUMERAL = re.compile(
     r"(-?)([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)_(?:\{([0-9]{1,2})\}|([0-9]{1,2})|\{?\\text\{ ?([a-z]+) ?\}\}?)", re.ASCII
@@ -106,7 +107,7 @@ class Grader:
         if quick is not None:
             return quick
         try:
-            if evaluated and _leaves_arithmetic(answer) and not _leaves_arithmetic(gold):
+            if evaluated and _not_evaluated(gold, answer):
                 return Verdict.INCORRECT
             return decide(gold, answer, None)
         except TooComplex:
@@ -133,9 +134,9 @@ def grade(*, gold: str, answer: str, timeout_s: float = 5.0, evaluated: bool = F
         gold: The reference answer, LaTeX or plain text.
         answer: The answer to grade: the content of the last ``\boxed{}``, not a whole response.
         timeout_s: Seconds of worker time before the verdict is undecided.
-        evaluated: Whether an answer that leaves arithmetic to do (``3+4`` for ``7``, ``\sqrt{4}`` for ``2``) is
-            incorrect, unless the gold leaves some too. By default any expression of the right value is correct, which
-            lets a question such as "What is 3+4?" be answered by its own words.
+        evaluated: Whether an answer that leaves something to compute (``3+4`` or ``\log_{10} 10^7`` for ``7``,
+            ``\sqrt{4}`` for ``2``) is incorrect, unless the gold leaves some too. By default any expression of the
+            right value is correct, which lets a question such as "What is 3+4?" be answered by its own words.
 
     Returns:
         CORRECT only if the whole answer is understood and equals the gold (or is the same literal); UNDECIDED if it is
@@ -242,16 +243,23 @@ def decide(gold: str, answer: str, algebra: Algebra | None) -> Verdict:
     return Verdict.CORRECT if same else Verdict.INCORRECT
 
 
-def _leaves_arithmetic(text: str) -> bool:
-    node = _read(text).node
-    return node is not None and leaves_arithmetic(node)
+def _not_evaluated(gold: str, answer: str) -> bool:
+    """Whether the answer leaves something to compute that the gold does not."""
+    left, right = _read(gold).node, _read(answer).node
+    if left is None or right is None or leaves_arithmetic(left):
+        return False
+    return leaves_arithmetic(right) or (is_numeric(left) and not is_numeric(right))
+
+
+def _read(text: str) -> _Reading:
+    if len(text) > 2 * MAX_CHARACTERS:  # not kept: a cache of such texts could fill the memory
+        # Prose of any length is no answer; only something that could be a formula is undecided.
+        return _Reading(text.strip(), None, None, None, len(_WORD.findall(text)) <= _PROSE_WORDS)
+    return _read_short(text)
 
 
 @lru_cache(maxsize=2048)
-def _read(text: str) -> _Reading:
-    if len(text) > 2 * MAX_CHARACTERS:
-        # Prose of any length is no answer; only something that could be a formula is undecided.
-        return _Reading(text.strip(), None, None, None, len(_WORD.findall(text)) <= _PROSE_WORDS)
+def _read_short(text: str) -> _Reading:
     cleaned = clean(text)
     match = _NUMERAL.fullmatch(literal(cleaned))
     numeral = None if match is None else _numeral(match)

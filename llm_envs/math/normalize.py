@@ -97,9 +97,9 @@ _SPACES = re.compile(r"(\\\\)|\\[,;:!> ]|~|\\(?:quad|qquad|enspace|thinspace|hfi
 # "10,\!080", "1{,}000" and "10\,000": a comma or a thin space that the author marked as inside one number.
 _MARKED_THOUSANDS = re.compile(r"(?<=[0-9])(?:,\s*\\!\s*|\{,\}\s*|\\,)(?=[0-9]{3}(?![0-9]))")
 _ROMAN = re.compile(r"\\(?:mathrm|mathsf|mathit|mathnormal|rm|mathbf|boldsymbol|bm)\s*\{([^{}]*)\}")
-_ROMAN_LETTER = re.compile(r"\\mathrm\s*\{?\s*([ei])\s*\}?(?![A-Za-z])")
+_ROMAN_LETTER = re.compile(r"\\mathrm\s*+\{?\s*+([ei])\s*\}?(?![A-Za-z])")
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{\s*([A-Za-z]+)\s*\}")
-_BLACKBOARD = re.compile(r"\\mathbb\s*\{?\s*([RZQNC])\s*\}?")
+_BLACKBOARD = re.compile(r"\\mathbb\s*+\{?\s*+([RZQNC])\s*\}?")
 _BLACKBOARD_NAMES = {"R": "Reals", "Z": "Integers", "Q": "Rationals", "N": "Naturals", "C": "Complexes"}
 _LONE_DOLLAR = re.compile(r"(?<!\\)\$")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -352,6 +353,20 @@ def test_nested_radicals_are_decided_or_undecided_but_never_wrong(grader):
         ("7x", "(3+4)x"),
         ("(1,7)", "(1,3+4)"),
         ("2\\sqrt{2}", "\\sqrt{2} \\cdot (1+1)"),
+        ("7/3", "7 \\div 3"),
+        ("7", "14:2"),
+        # a number hidden behind what cancels or has to be looked up
+        ("7", "3+4+\\pi-\\pi"),
+        ("7", "3+4+x-x"),
+        ("(7,2)", "(3+4+\\pi-\\pi,2)"),
+        ("3", "\\frac{12\\pi}{4\\pi}"),
+        ("7", "49^{1/2}"),
+        ("7", "(\\sqrt{7})^2"),
+        ("2", "\\log_{10} 100"),
+        ("7", "\\ln e^7"),
+        ("1", "\\sin^2 x + \\cos^2 x"),
+        ("\\frac{1}{2}", "\\cos 60^\\circ"),
+        ("-1", "i^2"),
     ],
 )
 def test_arithmetic_left_to_do_is_refused_on_request(grader, gold, answer):
@@ -376,10 +391,41 @@ def test_arithmetic_left_to_do_is_refused_on_request(grader, gold, answer):
         ("2^{10}", "4^5"),
         ("7", "x=7"),
         ("1,000", "1000 \\text{ cm}"),
+        ("3/4", "3:4"),
+        ("90", "90^\\circ"),
+        ("(1, \\infty)", "x > 1"),
+        ("\\{1, 2\\}", "x = 1 \\text{ or } x = 2"),
+        ("\\frac{3\\pi}{4}", "0.75\\pi"),
+        ("2+3i", "3i+2"),
     ],
 )
 def test_usual_forms_leave_no_arithmetic(grader, gold, answer):
     assert grader.grade(gold=gold, answer=answer, evaluated=True) is Verdict.CORRECT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\sqrt" * 500 + "2",
+        "\\frac" * 500 + "12",
+        "\\ln" * 500 + "2",
+        "sin " * 500 + "2",
+        "2^" + "-" * 3000 + "5",
+        "\\sin^" * 300 + "2",
+        "1\\frac{" * 30 + "x" + "}{2}" * 30,
+        "\\langle0\\frac" * 60,
+        "$" + " " * 3000 + "x",
+        " " * 3000,
+        "\\mathrm" + " " * 3000 + "x",
+        "+".join(f"\\sqrt[3]{{2^{{19998}}+{i}}}" for i in range(60)),
+    ],
+    ids=lambda text: text[:12],
+)
+@pytest.mark.parametrize("gold", ["7", "\\sqrt{7}+x", "(1,2)"])
+def test_degenerate_texts_neither_raise_nor_take_long(grader, gold, text):
+    started = time.process_time()
+    assert grader.grade(gold=gold, answer=text, evaluated=True) is not Verdict.CORRECT
+    assert time.process_time() - started < 2.0
 
 
 def test_arguments_are_checked():
