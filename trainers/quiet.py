@@ -40,3 +40,4 @@ def quieten_libraries() -> None:
     for library in _DEPRECATIONS:
         for category in (FutureWarning, DeprecationWarning):
             warnings.filterwarnings("ignore", category=category, module=rf"{library}(\.|$)")
+    os.environ["PYTHONWARNINGS"] = "ignore::FutureWarning"  # of child processes; it knows no patterns of modules

@@ -287,14 +287,14 @@ def _add_one(role: str) -> str:
 
 
 def _describe(options: Mapping[str, Any]) -> str:
-    """Return ``(key=value, …)`` with long values cut, or nothing without options."""
+    """Return `` (key=value, …)`` with long values cut, or nothing without options."""
     if not options:
         return ""
     shown = []
     for key, value in sorted(options.items()):
-        text = json.dumps(value, ensure_ascii=False)
+        text = " ".join(value.split()) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         shown.append(f"{key}={text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + '…'}")
-    return f"({', '.join(shown)})"
+    return f" ({', '.join(shown)})"
 
 
 def _role_of(agent: str) -> str:

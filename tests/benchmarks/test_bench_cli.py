@@ -113,7 +113,7 @@ def test_options_are_stored_and_compared(capsys: pytest.CaptureFixture[str]) -> 
     config = json.loads(Path("r/config.json").read_text())
     assert config["identity"]["options"] == {"*": {"retries": 0}, "verifier": {"system_prompt": "Trust: nobody"}}
     assert config["context"]["label"] == (
-        f'solver={spec}(retries=0) verifier={spec}(retries=0, system_prompt="Trust: nobody")'
+        f"solver={spec} (retries=0) verifier={spec} (retries=0, system_prompt=Trust: nobody)"
     )
     assert main([*command, *options, "--resume"]) == 1
     assert main(["run", "--resume", "--out", "r", "--quiet"]) == 1

@@ -77,5 +77,5 @@ def test_killed_half_way_and_resumed(tmp_path: Path, repository: Path) -> None:
         prompt = tokenizer.decode(turn["prompt_ids"])
         assert prompt.startswith("<|system|>Count.<|im_end|>") == (turn["agent"] == "solver_0")
         assert turn["policy"].endswith(
-            '(max_model_len=1536, system_prompt="Count.")' if turn["agent"] == "solver_0" else "(max_model_len=1536)"
+            " (max_model_len=1536, system_prompt=Count.)" if turn["agent"] == "solver_0" else " (max_model_len=1536)"
         )

@@ -180,18 +180,18 @@ def test_policies_are_shared_by_spec_and_options() -> None:
     assert made == [("vllm:A", {"n": 1}), ("vllm:A", {"n": 1, "p": "Be brief.", "q": 0})]
     name, solver, sampling = team.for_agent("solver_0")
     assert solver is team.for_agent("critic_0")[1] is not team.for_agent("verifier_0")[1]
-    assert name == 'vllm:A(n=1, p="Be brief.", q=0)'
+    assert name == "vllm:A (n=1, p=Be brief., q=0)"
     assert sampling.top_k == 3
-    assert team.label == f"*=vllm:A(n=1) solver={name} critic={name}"
+    assert team.label == f"*=vllm:A (n=1) solver={name} critic={name}"
 
 
 def test_long_options_that_start_alike_are_two_policies() -> None:
     texts = {role: {"system_prompt": "You are a careful mathematician. " + role} for role in ("solver", "verifier")}
     team = Team.from_specs(["solver=hf:A", "verifier=hf:A"], lambda spec, **_: Named(spec), options=texts)
     names = [team.policy_name(agent) for agent in ("solver_0", "verifier_0")]
-    assert names == [f'hf:A(system_prompt="You are a careful mathematic…){end}' for end in ("", "#2")]
+    assert names == [f"hf:A (system_prompt=You are a careful mathematici…){end}" for end in ("", "#2")]
 
 
 def test_label_of_one_policy_for_all_shows_its_options() -> None:
     team = Team.from_specs(["hf:A"], lambda spec, **_: Named(spec), options={"*": {"dtype": "bfloat16"}})
-    assert team.label == 'hf:A(dtype="bfloat16")'
+    assert team.label == "hf:A (dtype=bfloat16)"
