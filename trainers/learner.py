@@ -236,8 +236,13 @@ class Learner:
             yield name, parameter.detach()
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model (with LoRA: the adapter) where ``from_pretrained`` finds it."""
-        self.model.save_pretrained(folder)
+        """Write the model where ``from_pretrained`` finds it; with LoRA merged, and the adapter alone in ``adapter/``."""
+        if self._lora:
+            self.model.save_pretrained(Path(folder) / "adapter")
+            merged = {name: tensor.contiguous() for name, tensor in self.full_named_tensors()}
+            self.model.get_base_model().save_pretrained(folder, state_dict=merged)
+        else:
+            self.model.save_pretrained(folder)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on bit for bit: trained weights, AdamW's moments, counters. Copies, on the CPU.

@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -521,6 +522,28 @@ def test_lora_trains_adapters_only_and_merges_exactly() -> None:
     prompts, completions = [s.prompt_ids for s in samples], [s.completion_ids for s in samples]
     for a, b in zip(expected.logprobs(prompts, completions), learner.logprobs(prompts, completions), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_saved_is_the_model_with_lora_merged(tmp_path: Path, lora: Any, tied: bool) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = tiny_model(tie_word_embeddings=tied)
+    first = copy.deepcopy(base)
+    learner = Learner(base, LearnerConfig(lr=1e-2), OFF, lora=lora)
+    samples = draw_samples()
+    learner.update(samples)
+    learner.save_pretrained(tmp_path)
+    prompts, completions = [s.prompt_ids for s in samples], [s.completion_ids for s in samples]
+    read = [AutoModelForCausalLM.from_pretrained(tmp_path)]
+    if lora is not None:
+        read.append(PeftModel.from_pretrained(first, tmp_path / "adapter"))
+    for model in read:
+        expected = Learner(model.requires_grad_(True), LearnerConfig(), OFF).logprobs(prompts, completions)
+        for a, b in zip(expected, learner.logprobs(prompts, completions), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 def test_the_lora_reference_is_the_model_without_adapters() -> None:
