@@ -14,6 +14,7 @@ from trainers.policies.base import (
     Policy,
     PolicyError,
     PolicySpec,
+    PolicySpecError,
     Request,
     candidate_seed,
 )
@@ -67,6 +68,7 @@ class HFPolicy(Policy):
         Raises:
             MissingBackendError: If torch or transformers is not installed.
             ModelNotFoundError: If there is no such model.
+            PolicySpecError: If the model takes no such option.
         """
         super().__init__(f"hf:{model}" if name is None else name)
         try:
@@ -82,7 +84,15 @@ class HFPolicy(Policy):
         if dtype is None:
             dtype = "float32" if torch.device(device).type == "cpu" else "auto"
         self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
-        self.model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **model_options).to(device).eval()
+        try:
+            loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **model_options)
+        except TypeError as error:
+            if not model_options:
+                raise
+            raise PolicySpecError(
+                f"policy {self.name!r}: transformers does not take the options {', '.join(model_options)} ({error})"
+            ) from error
+        self.model = loaded.to(device).eval()
         self.max_length = int(self.model.config.get_text_config().max_position_embeddings)
         self._prompter = Prompter(
             self.tokenizer, system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs
