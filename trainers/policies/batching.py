@@ -111,6 +111,10 @@ class Barrier:
                     continue
                 for batch in batches:
                     await self._serve(batcher.serve, batch)
+        except BaseException as error:
+            for held in taken.values():  # nobody may wait for ever
+                _settle(held, error)
+            raise
         finally:
             self._running = False
             self.schedule()

@@ -66,7 +66,11 @@ class AsyncVLLMEngine(Engine):
         self._ids = itertools.count()
         self._gate = _Gate()
         self._closed = False
-        self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
+        try:
+            self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise
         self.max_length = int(self._engine.model_config.max_model_len)
         self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
         self.describe()
