@@ -24,16 +24,18 @@ def train(
         config: A configuration, a YAML file, the name of a recipe that ships, or a mapping.
         *overrides: ``key.sub=value`` strings.
         out: The run's folder.
-        resume: Go on from the newest checkpoint in ``out``.
+        resume: Go on from the newest checkpoint in ``out``, which must hold a run of the same configuration.
         on_progress: Called after every update with its metrics and weight proofs.
+
+    Where an event loop runs already (in a notebook), ``await Trainer(load_config(config), Path(out)).run()`` instead.
 
     Returns:
         Where the run is, and its last metrics.
 
     Raises:
         trainers.config.ConfigError: The configuration cannot be used.
-        trainers.trainer.RunError: The folder holds another run, or no episode could be played.
+        trainers.trainer.RunError: The folder holds another run (or none to resume), or no episode could be played.
         trainers.weight_sync.WeightSyncError: A sampler does not hold the learner's weights.
     """
-    ready = config if isinstance(config, TrainConfig) else load_config(config, overrides)
+    ready = load_config(config.model_dump() if isinstance(config, TrainConfig) else config, overrides)
     return asyncio.run(Trainer(ready, Path(out), resume=resume, on_progress=on_progress).run())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,19 +26,26 @@ from trainers.quiet import quieten_libraries
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status: 0 done, 2 wrong arguments, 1 the run stopped, 130 interrupted."""
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)  # overrides may stand anywhere
     if options.list:
         sys.stdout.write("\n".join(recipe_names()) + "\n")
         return 0
     if options.config is None:
         parser.error("--config is missing: a YAML file, or one of the recipes that ship: " + ", ".join(recipe_names()))
+    if options.resume and options.out is None:
+        parser.error("--resume needs --out, the folder of the run to go on with")
     quieten_libraries()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    return _run(options)
+    run_dir = options.out or Path("runs") / f"{Path(options.config).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    try:
+        return _run(options, run_dir)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\nllm-train: interrupted. {_way_on(options, run_dir)}\n")
+        return 130
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, run_dir: Path) -> int:
     from gymnasium import error
 
     from trainers.algorithms.diagnostics import GradientSpike
@@ -45,7 +53,8 @@ def _run(options: argparse.Namespace) -> int:
     from trainers.console import TrainConsole
     from trainers.learner import NonFiniteGradient
     from trainers.members import with_backend
-    from trainers.policies.base import MissingBackendError, PolicySpecError
+    from trainers.models import ModelNotFoundError
+    from trainers.policies.base import MissingBackendError, PolicyError, PolicySpecError
     from trainers.trainer import RunError, Trainer
     from trainers.weight_sync import WeightSyncError
 
@@ -53,25 +62,36 @@ def _run(options: argparse.Namespace) -> int:
         config = load_config(options.config, options.overrides)
         if options.backend:
             config = with_backend(config, options.backend)
-        run_dir = options.out or Path("runs") / f"{Path(options.config).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        with TrainConsole(config, run_dir, quiet=options.quiet) as console:
-            trainer = Trainer(
-                config, run_dir, resume=options.resume, on_progress=console.progress, on_episode=console.episode
-            )
-            result = asyncio.run(trainer.run())
-            console.done(result)
-    except (ConfigError, RunError, MissingBackendError, PolicySpecError, error.Error) as problem:
+        console = TrainConsole(config, run_dir, quiet=options.quiet)
+        trainer = Trainer(
+            config, run_dir, resume=options.resume, on_progress=console.progress, on_episode=console.episode
+        )
+    except (ConfigError, RunError, error.Error) as problem:
         sys.stderr.write(f"llm-train: {problem}\n")
         return 2
-    except (WeightSyncError, NonFiniteGradient, GradientSpike, CheckpointError) as problem:
+    try:
+        with console:
+            console.done(asyncio.run(trainer.run()))
+    except (ConfigError, MissingBackendError, ModelNotFoundError, PolicySpecError) as problem:
+        sys.stderr.write(f"llm-train: {problem}\n")
+        return 2
+    except (
+        CheckpointError, GradientSpike, NonFiniteGradient, OSError, PolicyError, RunError, WeightSyncError
+    ) as problem:  # fmt: skip
         sys.stderr.write(f"llm-train: the run in {run_dir} stopped: {problem}\n")
         return 1
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            f"\nllm-train: interrupted. Go on with: llm-train --config {options.config} --out {run_dir} --resume\n"
-        )
-        return 130
     return 0
+
+
+def _way_on(options: argparse.Namespace, run_dir: Path) -> str:
+    """What to type to go on with an interrupted run."""
+    from trainers.run_folder import CONFIG_FILE
+
+    if not (run_dir / CONFIG_FILE).is_file():
+        return "The run had not begun."
+    backend = ["--backend", options.backend] if options.backend else []
+    given = ["--config", options.config, *options.overrides, *backend, "--out", str(run_dir), "--resume"]
+    return f"Go on with: llm-train {shlex.join(given)}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -352,7 +352,7 @@ def _check_fields(where: str, values: Mapping[str, Any], cls: type) -> None:
             raise ConfigError(f"{where}: unknown key `{name}`.{hint} Known keys: {', '.join(known)}")
 
 
-_Data = typing.TypeVar("_Data", Algorithm, LossConfig)
+_Data = typing.TypeVar("_Data", bound=Algorithm | LossConfig)
 
 
 def _changed(where: str, data: _Data, changes: Mapping[str, Any]) -> _Data:
@@ -361,6 +361,5 @@ def _changed(where: str, data: _Data, changes: Mapping[str, Any]) -> _Data:
     try:
         return TypeAdapter(type(data)).validate_python({**fields, **changes})
     except ValidationError as problem:
-        found: list[Any] = list(problem.errors())
-        lines = [_explain({**entry, "loc": (where, *entry["loc"])}) for entry in found]
+        lines = [_explain({**entry, "loc": (where, *entry["loc"])}) for entry in problem.errors()]
         raise ConfigError("\n".join(lines)) from problem

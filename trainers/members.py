@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +17,14 @@ from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
 from trainers.team import Team
-from trainers.weight_sync import SyncReport, WeightSync, forward_logprobs, make_sync, verify
+from trainers.weight_sync import SyncReport, WeightSync, make_sync
+
+logger = logging.getLogger(__name__)
+
+PROOF_TOKENS = 16
+"""Tokens of a completion in the proof that a sampler holds the learner's weights, unless sampling ends earlier."""
+
+_LORA_OPTIONS = ("enable_lora", "max_loras", "max_lora_rank")
 
 
 @dataclass(slots=True)
@@ -43,38 +53,59 @@ class Member:
     async def verify(self, prompts: Sequence[str], tolerance: float, seed: int) -> SyncReport | None:
         """Prove that the sampler holds the learner's weights; None where the policy is frozen.
 
+        Compared are the log-probs that an update computes (same code, precision and temperature) with the sampler's.
+
         Raises:
             WeightSyncError: It does not; the message names the layer group.
         """
-        if self.learner is None:
+        if self.learner is None or self.sync is None:
             return None
-        model = self.learner.model
-        return await verify(self.policy, forward_logprobs(model), prompts, tol=tolerance, source=model, seed=seed)
+        return await self.sync.verify(
+            self.learner,
+            tolerance=tolerance,
+            prompts=prompts,
+            sampling=self.config.sampling.build(),
+            max_tokens=min(PROOF_TOKENS, self.config.sampling.max_tokens),
+            seed=seed,
+        )
 
     async def close(self) -> None:
         """Stop the sampler and remove what the sync left on disk."""
-        if self.sync is not None:
-            await self.sync.close()
-        await self.policy.close()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.policy.close)
+            if self.sync is not None:
+                stack.push_async_callback(self.sync.close)
 
 
-def build_members(config: TrainConfig) -> dict[str, Member]:
-    """Load every policy of the configuration: sampler, learner and sync.
+async def build_members(config: TrainConfig) -> dict[str, Member]:
+    """Load every policy of the configuration: sampler, learner and sync. If one fails, those before it are closed.
 
     Raises:
-        ConfigError: Settings that do not fit each other.
+        ConfigError: Settings that do not fit each other or the model.
     """
+    check_policies(config)
     loss = config.algorithm.build().loss
     loras_by_engine = _loras_by_engine(config.policies)
-    members = {}
-    for name, policy in config.policies.items():
-        _check(name, policy, loss)
-        sampler = make_policy(f"{policy.backend}:{policy.model}", **_sampler_options(policy, loras_by_engine))
-        members[name] = Member(name, policy, sampler)
-        if policy.trainable:
-            members[name].learner = _build_learner(policy, loss, config)
-            members[name].sync = make_sync(sampler, lora=policy.lora is not None)
+    members: dict[str, Member] = {}
+    try:
+        for name, policy in config.policies.items():
+            sampler = make_policy(f"{policy.backend}:{policy.model}", **_sampler_options(policy, loras_by_engine))
+            members[name] = Member(name, policy, sampler)
+            if policy.trainable:
+                members[name].learner = _build_learner(name, policy, loss, config)
+                members[name].sync = make_sync(sampler, lora=policy.lora is not None)
+    except BaseException:
+        await close_members(members)
+        raise
     return members
+
+
+async def close_members(members: Mapping[str, Member]) -> None:
+    """Close all of them. One that fails to is logged: it must neither keep the others open nor hide why a run ended."""
+    results = await asyncio.gather(*(member.close() for member in members.values()), return_exceptions=True)
+    for name, result in zip(members, results, strict=True):
+        if isinstance(result, BaseException):
+            logger.error("Policy %r could not be closed: %s", name, result, exc_info=result)
 
 
 def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
@@ -86,13 +117,15 @@ def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
     )
 
 
-def _build_learner(policy: PolicyConfig, loss: LossConfig, config: TrainConfig) -> Learner:
+def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: TrainConfig) -> Learner:
     import torch
     from transformers import AutoModelForCausalLM
 
     on_gpu = torch.cuda.is_available()
+    # Weights that are trained are kept in float32 on a GPU too, so they are not read in less.
+    half = on_gpu and policy.lora is not None
     model = AutoModelForCausalLM.from_pretrained(
-        str(resolve_model(policy.model)), dtype=torch.bfloat16 if on_gpu else torch.float32
+        str(resolve_model(policy.model)), dtype=torch.bfloat16 if half else torch.float32
     )
     if on_gpu:
         model = model.cuda()
@@ -120,7 +153,10 @@ def _build_learner(policy: PolicyConfig, loss: LossConfig, config: TrainConfig) 
             "lora_dropout": policy.lora.dropout,
             "target_modules": policy.lora.target_modules,
         }
-    return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
+    try:
+        return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
+    except ValueError as problem:  # target modules that the model has not, say
+        raise ConfigError(f"policies.{name}: {problem}") from problem
 
 
 def _sampler_options(
@@ -143,7 +179,9 @@ def _sampler_options(
 
 
 def _engine_key(policy: PolicyConfig) -> tuple[str, str]:
-    return policy.model, repr(sorted(policy.engine.items()))
+    # How prompts are written is the policy's own affair, not the engine's.
+    options = {name: value for name, value in policy.engine.items() if name != "chat_template_kwargs"}
+    return policy.model, repr(sorted(options.items()))
 
 
 def _loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:
@@ -155,21 +193,38 @@ def _loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, st
     return groups
 
 
-def _check(name: str, policy: PolicyConfig, loss: LossConfig) -> None:
-    sampling = policy.sampling
-    if not policy.trainable:
-        return
-    if sampling.temperature == 0:
-        raise ConfigError(
-            f"policies.{name}.sampling.temperature is 0: a policy that learns must be sampled, not greedy."
-        )
-    if (sampling.top_p < 1 or sampling.top_k != -1) and loss.needs_sampler_logprobs:
-        raise ConfigError(
-            f"policies.{name}.sampling cuts the distribution (top_p {sampling.top_p}, top_k {sampling.top_k}), so the "
-            "sampler's log-probs are not the learner's. Use top_p 1 and top_k -1, or set algorithm.loss.importance=off."
-        )
-    if policy.lora is not None and not policy.trainable:
-        raise ConfigError(f"policies.{name} is frozen and has a lora: nothing would ever train it. Drop one of them.")
+def check_policies(config: TrainConfig) -> None:
+    """Check what can be known of the policies without loading them.
+
+    Raises:
+        ConfigError: Settings that contradict each other or would have no effect.
+    """
+    loss = config.algorithm.build().loss
+    for name, policy in config.policies.items():
+        where = f"policies.{name}"
+        ours = ["name", "model", "system_prompt", *(["share"] if policy.backend == "vllm" else [])]
+        ours += _LORA_OPTIONS if policy.backend == "vllm" and policy.lora is not None else ()
+        for option in ours:
+            if option in policy.engine:
+                raise ConfigError(
+                    f"{where}.engine.{option} cannot be set: it follows from the other settings of {where}"
+                )
+        if not policy.trainable:
+            if policy.lora is not None:
+                raise ConfigError(f"{where} is frozen and has a lora: nothing would ever train it. Drop one of them.")
+            continue
+        sampling = policy.sampling
+        if sampling.temperature < 1e-5:  # which samplers take for greedy
+            raise ConfigError(
+                f"{where}.sampling.temperature is {sampling.temperature:g}: a policy that learns must be "
+                "sampled, not greedy."
+            )
+        if (sampling.top_p < 1 or sampling.top_k != -1) and loss.needs_sampler_logprobs:
+            raise ConfigError(
+                f"{where}.sampling cuts the distribution (top_p {sampling.top_p}, top_k {sampling.top_k}), so the "
+                "sampler's log-probs are not the learner's. Use top_p 1 and top_k -1, or set "
+                "algorithm.loss.importance=off and reference=learner."
+            )
 
 
 def with_backend(config: TrainConfig, backend: str) -> TrainConfig:

@@ -5,7 +5,7 @@ The loop never asks which algorithm it runs: an :class:`~trainers.algorithms.alg
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,22 +20,22 @@ from trainers import checkpoint
 from trainers.algorithms.advantages import compute_advantages, make_baseline
 from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
 from trainers.batching import Sample, samples_by_policy
-from trainers.config import TrainConfig
+from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.learner import Learner, NonFiniteGradient, UpdateMetrics
-from trainers.members import build_members, build_team
+from trainers.members import Member, build_members, build_team, check_policies, close_members
+from trainers.models import resolve_model
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.rollout.records import Episode
-from trainers.tracking import Tracker, plot
+from trainers.run_folder import RunError, find_run, note_config
+from trainers.team import Team, TeamError, check_roles
+from trainers.tracking import Tracker, plot, read_metrics
 from trainers.weight_sync import SyncReport
 
-CONFIG_FILE = "config.json"
+__all__ = ["Progress", "RunError", "TrainResult", "Trainer"]
+
 PROBE_TASKS = 2
 """Tasks whose first prompts the weight verification samples on."""
-
-
-class RunError(RuntimeError):
-    """The run cannot start or go on; the message says why and what to do."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,13 @@ class Trainer:
         on_episode: Called with every finished episode.
 
     Raises:
-        RunError: ``run_dir`` holds a run and ``resume`` is False, or ``resume`` is True and the configuration differs.
+        ConfigError: The configuration fits neither itself nor the environment.
+        RunError: ``run_dir`` holds a run and ``resume`` is False; or ``resume`` is True and there is none, or one of
+            another configuration.
     """
+
+    members: dict[str, Member]
+    team: Team
 
     def __init__(
         self,
@@ -96,12 +101,27 @@ class Trainer:
         self.algorithm = config.algorithm.build()
         self._on_progress = on_progress or (lambda progress: None)
         self._on_episode = on_episode
-        self._saved = _open_run(run_dir, config, resume)
+        check_policies(config)
+        if config.wandb and importlib.util.find_spec("wandb") is None:
+            raise ConfigError("wandb is not installed: `pip install 'llm-envs[viz]'`, or leave `wandb` out.")
+        self._resume = resume
+        self._saved = find_run(run_dir, config, resume)
         self.update = 0
         self._baseline = make_baseline(self.algorithm)
         self._spikes = GradientSpikes(bound=config.max_gradient_spike)
-        self._tasks = self._make_env().unwrapped.tasks
-        self._cursor = TaskCursor(len(self._tasks), config.tasks_per_update, config.seed)
+        # One environment of each split is made and the others are forks of it: its tasks are read once.
+        self._env = _make_env(config)
+        self._tasks = self._env.tasks
+        self._held_out = _make_env(config, config.evaluation.split) if config.evaluation.every else None
+        try:
+            check_roles(config.role_map(), self._env.possible_agents)
+            self._cursor = TaskCursor(len(self._tasks), config.tasks_per_update, config.seed)
+        except TeamError as problem:
+            raise ConfigError(f"roles: {problem}") from problem
+        except ValueError as problem:
+            raise ConfigError(str(problem)) from problem
+        if self._held_out is not None:
+            _check_held_out(self._held_out_tasks(), self._tasks, config)
 
     async def run(self) -> TrainResult:
         """Train to the last update.
@@ -111,26 +131,29 @@ class Trainer:
             NonFiniteGradient: An agent's gradient is not finite. The checkpoints until then are good; the state at the
                 stop is beside them, as ``checkpoints/stopped-…``.
             GradientSpike: An agent's gradient norm stands out by more than ``max_gradient_spike``.
-            RunError: No episode of a batch could be played.
+            CheckpointError: A checkpoint could not be written or read.
+            RunError: No episode of a batch could be played, or the tasks have changed since the run began.
         """
         if self.config.threads is not None:
             import torch
 
             torch.set_num_threads(self.config.threads)
-        self.members = build_members(self.config)
+        self.members = await build_members(self.config)
         try:
             self.team = build_team(self.config, self.members)
+            for name in self.members:
+                self._agents_of(name)
+            note_config(self.run_dir, self.config)
             return await self._loop()
         finally:
-            for member in self.members.values():
-                await member.close()
+            await close_members(self.members)
 
     async def _loop(self) -> TrainResult:
         if self._saved is not None:
             self._restore(self._saved)
         tracker = Tracker(
             self.run_dir,
-            resume_after=self.update if self._saved is not None else None,
+            resume_after=self.update if self._saved is not None else -1 if self._resume else None,
             wandb=self.config.wandb,
             config=self.config.model_dump(mode="json"),
         )
@@ -154,7 +177,9 @@ class Trainer:
         for name, member in self.members.items():
             if member.learner is not None:
                 member.learner.save_pretrained(self.run_dir / "models" / name)
-        return TrainResult(self.run_dir, plot(self.run_dir), progress.metrics)
+                _save_tokenizer(member.config.model, self.run_dir / "models" / name)
+        last = {name: value for name, value in read_metrics(self.run_dir)[-1].items() if name != "update"}
+        return TrainResult(self.run_dir, plot(self.run_dir), last)
 
     async def _step(self) -> Progress:
         """One update: collect, compare, learn, sync, prove."""
@@ -186,7 +211,7 @@ class Trainer:
     async def _collect(self, tasks: list[int], samples: int, round_number: int) -> list[Episode]:
         jobs = make_jobs(tasks, samples, stable_hash("collect", self.config.seed, round_number) >> 1)
         episodes = await collect(
-            self._make_env, self.team, jobs, concurrency=self.config.concurrency, on_episode=self._on_episode
+            self._env.fork, self.team, jobs, concurrency=self.config.concurrency, on_episode=self._on_episode
         )
         if all(episode.error is not None for episode in episodes):
             raise RunError(f"Not one episode of the batch could be played. The first failed with: {episodes[0].error}")
@@ -224,32 +249,40 @@ class Trainer:
 
     def _probes(self, policy: str) -> list[str]:
         """A few first prompts of the agents that ``policy`` plays, to compare log-probs on."""
-        env = self._make_env()
+        env = self._env.fork()
+        agents = self._agents_of(policy)
         prompts = []
         for index in range(min(PROBE_TASKS, len(self._tasks))):
             env.reset(seed=0, options={"task_index": index})
-            prompts += [str(env.observe(a)) for a in env.possible_agents if self.team.policy_name(a) == policy]
+            prompts += [str(env.observe(agent)) for agent in agents]
         return prompts
 
+    def _agents_of(self, policy: str) -> list[str]:
+        agents = [agent for agent in self._env.possible_agents if self.team.policy_name(agent) == policy]
+        if not agents:
+            raise ConfigError(f"policies.{policy} plays nobody: every agent has a role of another policy.")
+        return agents
+
     async def _evaluate(self) -> dict[str, float]:
-        """Play the first tasks of the held-out split."""
-        settings = self.config.evaluation
-        if not settings.every:
+        """Play the first tasks of the held-out split. A failed episode is counted, and is no part of the means."""
+        if self._held_out is None:
             return {}
-        made = lambda: self._make_env(settings.split)  # noqa: E731
-        count = min(settings.tasks, len(made().unwrapped.tasks))
-        jobs = make_jobs(range(count), settings.samples, stable_hash("evaluation", self.config.seed) >> 1)
-        episodes = [e for e in await collect(made, self.team, jobs, concurrency=self.config.concurrency) if not e.error]
-        if not episodes:
-            raise RunError("Not one evaluation episode could be played.")
+        seed = stable_hash("evaluation", self.config.seed) >> 1
+        jobs = make_jobs(range(len(self._held_out_tasks())), self.config.evaluation.samples, seed)
+        episodes = await collect(self._held_out.fork, self.team, jobs, concurrency=self.config.concurrency)
+        played = [episode for episode in episodes if episode.error is None]
+        if not played:
+            raise RunError(f"Not one evaluation episode could be played. The first failed with: {episodes[0].error}")
         return {
-            "eval/success": float(np.mean([episode.success for episode in episodes])),
-            "eval/team_return": float(np.mean([episode.team_return for episode in episodes])),
+            "eval/success": float(np.mean([episode.success for episode in played])),
+            "eval/team_return": float(np.mean([episode.team_return for episode in played])),
             "eval/episodes": float(len(episodes)),
+            "eval/failed_episodes": float(len(episodes) - len(played)),
         }
 
-    def _make_env(self, split: str | None = None) -> Any:
-        return llm_envs.make(self.config.env.id, order_enforcing=False, **self.config.env.arguments(split))
+    def _held_out_tasks(self) -> Any:
+        env: Any = self._held_out
+        return env.tasks[: self.config.evaluation.tasks]
 
     def _save(self, *, stopped: bool = False) -> None:
         state = {
@@ -271,8 +304,12 @@ class Trainer:
         if self._baseline is not None:
             self._baseline.load_state_dict(state["baseline"])
         for name, member in self.members.items():
-            if member.learner is not None:
+            if member.learner is None:
+                continue
+            try:
                 member.learner.load_state_dict(learners[name])
+            except (KeyError, ValueError) as problem:
+                raise checkpoint.CheckpointError(f"{folder} does not fit policy {name!r}: {problem!r}") from problem
 
 
 class _Clock:
@@ -311,31 +348,25 @@ def _has_signal(batch: list[Sample], learner: Learner) -> bool:
     return learner.loss.kl_coef > 0 or learner.loss.entropy_coef > 0 or any(sample.advantage for sample in batch)
 
 
-def _open_run(run_dir: Path, config: TrainConfig, resume: bool) -> Path | None:
-    """Check the folder and note the configuration. Returns the checkpoint to go on from."""
-    path = run_dir / CONFIG_FILE
-    mine = config.model_dump(mode="json")
-    if path.is_file():
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-        if not resume:
-            raise RunError(
-                f"{run_dir} holds a run already. Go on with it (--resume), or choose another folder (--out)."
-            )
-        fixed_length = any(policy.schedule != "constant" for policy in config.policies.values())
-        may_change = _MAY_CHANGE - {"updates"} if fixed_length else _MAY_CHANGE
-        changed = [key for key in mine if key not in may_change and mine[key] != theirs.get(key)]
-        if changed:
-            raise RunError(
-                f"The run in {run_dir} was started with another configuration; these differ: "
-                + "; ".join(f"{key}: {theirs.get(key)!r} -> {mine[key]!r}" for key in changed)
-            )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(mine, indent=1) + "\n", encoding="utf-8")
-    found = checkpoint.complete(run_dir) if resume else []
-    return found[-1] if found else None
+def _make_env(config: TrainConfig, split: str | None = None) -> Any:
+    """The environment without wrappers, which the collector does not need and forks do not keep."""
+    return llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments(split)).unwrapped
 
 
-_MAY_CHANGE = frozenset(
-    {"updates", "concurrency", "verify_every", "verify_tolerance", "threads", "checkpoint", "wandb"}
-)
-"""Settings that change no result of the updates already done (``updates`` does where a learning rate decays)."""
+def _check_held_out(held_out: Any, tasks: Any, config: TrainConfig) -> None:
+    """Splits of a set are disjoint by construction; rows that were not split are all trained on."""
+    same = held_out.split == tasks.split
+    hashes = {task.hash for task in tasks} if tasks.split == "all" else set()
+    seen = len(held_out) if same else sum(task.hash in hashes for task in held_out)
+    if seen:
+        raise ConfigError(
+            f"evaluation.split {config.evaluation.split!r} is not held out: {seen} of its {len(held_out)} tasks are "
+            f"trained on (env.split is {config.env.split!r}). Train on `split: train` and evaluate on `test`."
+        )
+
+
+def _save_tokenizer(model: str, folder: Path) -> None:
+    """Put the tokenizer beside the weights, so that the folder is a model that any policy plays."""
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(str(resolve_model(model))).save_pretrained(folder)

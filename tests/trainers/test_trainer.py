@@ -13,11 +13,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from trainers.algorithms.diagnostics import GradientSpike
 from trainers.api import train
 from trainers.cli import main
-from trainers.config import load_config
+from trainers.config import ConfigError, load_config
 from trainers.learner import Learner, NonFiniteGradient
+from trainers.logprobs import CompletionForward
 from trainers.models import build_tiny_model
+from trainers.policies.base import PolicyError
+from trainers.policies.hf import HFPolicy
 from trainers.tracking import read_metrics
 from trainers.trainer import RunError, Trainer
 from trainers.weight_sync import HFSync, WeightSyncError
@@ -165,10 +169,81 @@ def test_a_frozen_policy_does_not_change_by_a_bit(settings, model, tmp_path):
     assert not any(name.startswith("policy/verifier/") for name in result.metrics)
 
 
-def test_held_out_evaluation(settings, tmp_path):
-    values = settings(updates=2, evaluation={"every": 1, "tasks": 5, "split": "train"})
+@pytest.fixture
+def divided(tmp_path):
+    """Tasks enough to divide them."""
+    path = tmp_path / "many.jsonl"
+    lines = [json.dumps({"question": f"Say four, please ({i}).", "answer": "4"}) for i in range(60)]
+    path.write_text("\n".join(lines))
+    return {"id": "math-2agent", "tasks": str(path), "split": "train"}
+
+
+def test_held_out_evaluation(settings, divided, tmp_path):
+    values = settings(updates=2, env=divided, evaluation={"every": 1, "tasks": 3, "samples": 2})
     result = train(values, out=tmp_path / "run")
-    assert [row["update"] for row in read_metrics(result.run_dir) if "eval/success" in row] == [0, 1, 2]
+    rows = [row for row in read_metrics(result.run_dir) if "eval/success" in row]
+    assert [row["update"] for row in rows] == [0, 1, 2]
+    assert [(row["eval/episodes"], row["eval/failed_episodes"]) for row in rows] == [(6, 0)] * 3
+
+
+@pytest.mark.parametrize(("split", "held_out"), [(None, "test"), ("train", "train"), (None, "train")])
+def test_tasks_that_are_trained_on_are_not_held_out(settings, divided, tmp_path, split, held_out):
+    values = settings(env={**divided, "split": split}, evaluation={"every": 1, "split": held_out})
+    with pytest.raises(ConfigError, match="is not held out"):
+        Trainer(load_config(values), tmp_path / "run")
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_the_model_that_is_left_is_played_by_any_policy(settings, tmp_path, lora):
+    result = train(settings(policy={"lora": lora}), out=tmp_path / "run")
+    folder = result.run_dir / "models" / "solver"
+    played = train(settings(policy={"model": str(folder), "trainable": False}), out=tmp_path / "again")
+    assert (folder / "adapter" / "adapter_model.safetensors").is_file() == (lora is not None)
+    assert played.metrics["train/turns"] > 0
+
+
+def test_tasks_are_read_once(settings, tasks, tmp_path):
+    """Later environments are forks: the run neither reads the file again nor notices that it has changed."""
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(tasks.read_text())
+    values = settings(updates=2, env={"id": "math-2agent", "tasks": str(mine), "split": None})
+    train(values, out=tmp_path / "run", on_progress=lambda progress: mine.unlink(missing_ok=True))
+    assert [row["update"] for row in read_metrics(tmp_path / "run")] == [1, 2]
+
+
+def test_overrides_of_a_configuration_object(settings, tmp_path):
+    result = train(load_config(settings(updates=9)), "updates=1", out=tmp_path / "run")
+    assert [row["update"] for row in read_metrics(result.run_dir)] == [1]
+
+
+def test_a_finished_run_that_is_resumed_is_finished(settings, tmp_path):
+    first = train(settings(updates=1), out=tmp_path / "run")
+    again = train(settings(updates=1), out=tmp_path / "run", resume=True)
+    assert again.metrics == first.metrics
+    assert again.metrics["train/turns"] > 0
+
+
+def test_failed_episodes_are_counted_and_never_trained_on(settings, tmp_path, monkeypatch):
+    generate, update = HFPolicy.generate, Learner.update
+    trained = []
+
+    async def sometimes(self, request):
+        _, sample, turn, _ = request.key
+        if sample == 1 and turn == 1:  # the solver has answered; the verifier cannot
+            raise PolicyError("no answer")
+        return await generate(self, request)
+
+    def note(self, samples, **kwargs):
+        trained.append(len(samples))
+        return update(self, samples, **kwargs)
+
+    monkeypatch.setattr(HFPolicy, "generate", sometimes)
+    monkeypatch.setattr(Learner, "update", note)
+    result = train(settings(updates=1), out=tmp_path / "run")
+    assert result.metrics["train/episodes"] == 16
+    assert result.metrics["train/failed_episodes"] == 4
+    assert result.metrics["train/masked_turns"] == 4
+    assert sum(trained) == result.metrics["train/turns"] - 4
 
 
 # ---- when something is wrong ----------------------------------------------------------------------------------------
@@ -196,6 +271,59 @@ def test_a_stale_output_layer_stops_the_run(settings, tmp_path_factory, tmp_path
     recipe.write_text(json.dumps(values))
     assert main(["--config", str(recipe), "--out", str(tmp_path / "again")]) == 1
     assert "output head" in capsys.readouterr().err
+
+
+def test_the_proof_is_about_what_an_update_computes(settings, tmp_path, monkeypatch):
+    """Not about another forward pass of the same weights: a learner with another temperature is found out."""
+    score = CompletionForward.__call__
+
+    def colder(self, batch, **kwargs):
+        self.temperature = 0.5
+        return score(self, batch, **kwargs)
+
+    values = settings(policy={"sampling": {"max_tokens": 2, "temperature": 0.7}})
+    train(values, out=tmp_path / "right")
+    monkeypatch.setattr(CompletionForward, "__call__", colder)
+    with pytest.raises(WeightSyncError):
+        train(values, out=tmp_path / "wrong")
+
+
+def test_policies_that_were_loaded_are_closed_when_a_later_one_fails(settings, tmp_path, monkeypatch, caplog):
+    closed = []
+
+    async def close(self):
+        closed.append(self.name)
+        raise PolicyError("this one does not close well either")
+
+    monkeypatch.setattr(HFPolicy, "close", close)
+    values = settings()
+    values["policies"]["verifier"]["lora"] = {"target_modules": ["no_such_layer"]}
+    with pytest.raises(ConfigError, match=r"policies.verifier: .*no_such_layer"):
+        train(values, out=tmp_path / "run")
+    assert len(closed) == 2
+    assert "does not close well either" in caplog.text
+
+
+def test_a_bound_on_spikes_may_be_raised_to_go_on(settings, tmp_path):
+    values = settings(updates=6, max_gradient_spike=1.0000001)
+    with pytest.raises(GradientSpike, match="raise the bound"):
+        train(values, out=tmp_path / "run")
+    train({**values, "max_gradient_spike": 1e9}, out=tmp_path / "run", resume=True)
+    train({**values, "max_gradient_spike": None}, out=tmp_path / "whole")
+    assert deterministic(tmp_path / "run") == deterministic(tmp_path / "whole")
+
+
+def test_a_damaged_configuration_is_named(settings, tmp_path):
+    train(settings(updates=1), out=tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text("{")
+    with pytest.raises(RunError, match=r"config.json cannot be read"):
+        train(settings(updates=2), out=tmp_path / "run", resume=True)
+
+
+def test_there_must_be_a_run_to_resume(settings, tmp_path):
+    with pytest.raises(RunError, match=r"holds no run to go on with"):
+        train(settings(), out=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_nan_stops_the_run_and_names_the_agent(settings, tmp_path, monkeypatch):
