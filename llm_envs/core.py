@@ -167,10 +167,11 @@ class TextEnv(AECEnv[str, str, str | None]):
         Raises:
             gymnasium.error.Error: ``seed`` is not a non-negative integer, or ``task_index`` is out of range.
         """
+        index = (options or {}).get("task_index")
+        named = None if index is None else _check_index(index, self.tasks)  # before anything of the episode changes
         self._episode_seed = self._next_seed(seed)
         self._np_random: np.random.Generator | None = None
-        index = (options or {}).get("task_index")
-        self.task_index = self._episode_seed % len(self.tasks) if index is None else _check_index(index, self.tasks)
+        self.task_index = self._episode_seed % len(self.tasks) if named is None else named
         self.task: Task = self.tasks[self.task_index]
         self.success = False
         self.transcript: list[tuple[str, str]] = []

@@ -289,6 +289,30 @@ def test_a_broken_point_is_noticed(broken, point):
     assert caught.value.point == point, str(caught.value)
 
 
+def test_a_fault_in_a_split_is_not_taken_for_an_environment_without_splits():
+    class Faulty(Pair):
+        def __init__(self, split="train", **kwargs):
+            super().__init__(**kwargs)
+            if split == "test":
+                raise TypeError("unhashable type: 'list'")
+
+    with pytest.raises(TypeError, match="unhashable"):
+        check_env(Faulty)
+
+
+def test_a_refused_reset_changes_nothing():
+    env, twin = Pair(), Pair()
+    for each in (env, twin):
+        each.reset(seed=0)
+    for options, seed in (({"task_index": 10**9}, 7), ({"task_index": 10**9}, None), ({}, -1)):
+        with pytest.raises(llm_envs.registration.error.Error, match="actual value"):
+            env.reset(seed=seed, options=options)
+    assert env.np_random.random() == twin.np_random.random()
+    env.reset()
+    twin.reset()
+    assert (env.task, env.np_random.random()) == (twin.task, twin.np_random.random())
+
+
 def test_a_turn_for_nobody_is_refused():
     class Lost(Pair):
         def _start(self):
