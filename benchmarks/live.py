@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from benchmarks.summary import Counts
 from trainers.rollout.records import Episode
@@ -18,6 +19,18 @@ __all__ = ["LiveView"]
 
 PLAIN_EVERY_S = 10.0
 STATS_EVERY_S = 0.5
+
+
+class _Bar(Progress):
+    """A bar with the figures on a line below it, so that both fit 80 columns."""
+
+    stats = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bar and, once there are any, the figures."""
+        yield from super().get_renderables()
+        if self.stats:
+            yield Text(self.stats, overflow="ellipsis", no_wrap=True)
 
 
 class LiveView:
@@ -36,18 +49,17 @@ class LiveView:
         self._played = 0
         self._planned = 0
         self._started = self._shown = time.monotonic()
-        self._bar: Progress | None = None
+        self._bar: _Bar | None = None
         if console.is_terminal and not quiet:
-            self._bar = Progress(
+            self._bar = _Bar(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[stats]}", markup=False),
                 console=console,
             )
-            self._task = self._bar.add_task("loading", total=None, stats="")
+            self._task = self._bar.add_task("loading", total=None)
 
     def __enter__(self) -> LiveView:
         if self._bar is not None:
@@ -56,7 +68,8 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, stats=self._stats())
+            if self.path is not None:
+                self._bar.stats = self._stats()
             self._bar.stop()
 
     def loading(self, specs: Sequence[str]) -> None:
@@ -94,7 +107,7 @@ class LiveView:
         if self._bar is not None:
             self._bar.advance(self._task)
             if now - self._shown >= STATS_EVERY_S:
-                self._bar.update(self._task, stats=self._stats())
+                self._bar.stats = self._stats()
                 self._shown = now
         elif not self._quiet and (
             now - self._shown >= PLAIN_EVERY_S or self._counts.episodes + self._counts.failed == self._planned

@@ -34,7 +34,8 @@ def quieten_libraries() -> None:
         logging.getLogger("vllm").setLevel(logging.ERROR)
     logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own, and would say all twice
     if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers heeds it as well
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers heeds it as well,
+        os.environ.setdefault("TQDM_DISABLE", "1")  # except while it converts a GGUF file
     if sys.warnoptions:
         return  # python -W and PYTHONWARNINGS say what is wanted
     for library in _DEPRECATIONS:
