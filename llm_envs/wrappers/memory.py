@@ -35,9 +35,12 @@ class ConversationMemory(BaseWrapper):
     def step(self, action: str | None) -> None:
         """Play ``action`` and remember it with what the agent saw."""
         agent = self.env.agent_selection
-        if action is not None and not (self.env.terminations[agent] or self.env.truncations[agent]):
-            self._memory.setdefault(agent, []).append((str(self.env.observe(agent)), action))
-        super().step(action)
+        if action is None or self.env.terminations[agent] or self.env.truncations[agent]:
+            super().step(action)
+            return
+        seen = str(self.env.observe(agent))
+        super().step(action)  # raises for what is no text, which is then nothing to remember
+        self._memory.setdefault(agent, []).append((seen, action))
 
     def observe(self, agent: str) -> TextObs:
         """The agent's earlier turns, then its observation. Pure."""

@@ -133,3 +133,12 @@ def test_seats_are_named():
         SingleAgentView("math-2agent", agent="solver_0")
     with pytest.raises(error.Error, match="Unknown agent 'solver_1'"):
         SingleAgentView("math-2agent", agent="solver_1", others=play_oracle)
+
+
+def test_memory_keeps_nothing_of_a_refused_step():
+    env = ConversationMemory(llm_envs.make("math-1agent", max_rounds=2))
+    env.reset(seed=0)
+    before = env.observe("solver_0")
+    with pytest.raises(error.InvalidAction, match="expects a str action, actual type: int"):
+        env.step(5)
+    assert env.observe("solver_0") == before
