@@ -54,6 +54,7 @@ def _run_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
     several = {summary["samples"] for summary in summaries}
     average = f"avg@{several.pop()}" if len(several) == 1 else "avg@k"
     return [
+        *([("run", [escape(s["run"]) for s in summaries])] if len(summaries) > 1 else []),
         ("env", [escape(s["env"]) for s in summaries]),
         ("policy", [escape(s["policy"]) for s in summaries]),
         ("tasks", [escape(f"{s['tasks']['name']} ({s['tasks']['split']})") for s in summaries]),

@@ -139,6 +139,14 @@ def test_report_shows_the_figures(folder: Path) -> None:
     assert "no verdict in time" in text
 
 
+def test_several_runs_are_told_apart(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").symlink_to(folder)
+    line = next(line for line in show([Path("run"), Path("other")]).splitlines() if line.startswith("  run "))
+    assert line.split() == ["run", "run", "other"]
+    assert "  run " not in show([Path("other")])
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_report_fits_and_shows_labels_harmlessly(folder: Path, width: int) -> None:
     text = show([folder, folder, folder, folder], width)
@@ -162,16 +170,18 @@ def test_counts() -> None:
 def test_live_view_writes_plain_lines_where_there_is_no_terminal() -> None:
     console = Console(file=io.StringIO(), width=80)
     with LiveView(console) as view:
+        view.loading(["oracle", "replay:runs/y"])  # nothing to wait for
+        view.loading(["oracle", "hf:m"])
         view.start(Path("runs/x"), "label", 3)
         view.stored(0, True)
         view.played(episode(1, 0, [turn("solver_0", completion_tokens=7)], False))
         view.played(episode(1, 1, [], False, error="PolicyError: no"))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0] == "label: 3 episodes -> runs/x"
-    assert len(lines) == 2
-    assert lines[1].startswith("3/3 episodes, success 50.0 % [9.5, 90.5], ")
-    assert "tokens/s" in lines[1]
-    assert lines[1].endswith("1 errors")
+    assert lines[:2] == ["loading oracle, hf:m", "label: 3 episodes -> runs/x"]
+    assert len(lines) == 3
+    assert lines[2].startswith("3/3 episodes, success 50.0 % [9.5, 90.5], ")
+    assert "tokens/s" in lines[2]
+    assert lines[2].endswith("1 errors")
 
 
 def test_live_view_draws_a_bar_in_a_terminal_and_nothing_when_quiet() -> None:
