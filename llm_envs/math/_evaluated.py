@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from llm_envs.math._nodes import Node
-from llm_envs.math.equality import SCALARS, Undefined, infinite, rational
+from llm_envs.math._rational import SCALARS, Undefined, infinite, rational
 
 _OPERATIONS = frozenset(("add", "mul", "pow", "root", "fn", "div"))
 

@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 from llm_envs.math import _workers
 from llm_envs.math._evaluated import is_numeric, leaves_arithmetic
-from llm_envs.math.equality import Algebra, NeedsAlgebra, Undefined, equal
+from llm_envs.math._rational import Undefined
+from llm_envs.math.equality import Algebra, NeedsAlgebra, equal
 from llm_envs.math.expressions import MAX_CHARACTERS, Node, ParseError, TooComplex, parse
 from llm_envs.math.normalize import clean, is_text_command, literal, words
 
