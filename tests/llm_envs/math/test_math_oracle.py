@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import llm_envs
+from llm_envs.math.grading import Verdict, grade
 from llm_envs.math.procedural import PROCEDURAL
+from llm_envs.math.reasoning_gym_sets import REASONING_GYM
 from llm_envs.math.tasks import load_math_tasks
 
 IDS = sorted(llm_envs.registry)
@@ -50,6 +54,32 @@ def test_oracle_with_a_program(name):
     env = llm_envs.make("math-tool-2agent", tasks=tasks, order_enforcing=False)
     count = min(40, len(tasks))
     assert [play(env, i, oracle) for i in range(count)] == [(True, {"reasoner_0": 2.0, "coder_0": 2.0})] * count
+
+
+@pytest.mark.parametrize("name", REASONING_GYM)
+def test_oracle_on_library_sets(name):
+    pytest.importorskip("reasoning_gym")
+    env = llm_envs.make("math-2agent", tasks=f"rg:{name}", order_enforcing=False)
+    assert [i for i in range(TASKS_A_SET) if not play(env, i, oracle)[0]] == []
+
+
+# What a question writes out to be computed: between dollar signs, or a run of digits and operators.
+_FORMULA = re.compile(r"\$([^$]+)\$|([-+*/()=. \d]*[-+*/]\s*\(*\d[-+*/()=. \d]*)")
+
+
+@pytest.mark.parametrize("name", [*sorted(PROCEDURAL), *(f"rg:{name}" for name in REASONING_GYM)])
+def test_copying_the_question_pays_nothing(name):
+    if name.startswith("rg:"):
+        pytest.importorskip("reasoning_gym")
+    tasks = load_math_tasks(name, "train")
+    for index in range(min(300, len(tasks))):
+        task = tasks[index]
+        copies = {task.question, task.question.removeprefix("What is ").rstrip("?")}
+        copies |= {formula.strip(" .=") for match in _FORMULA.findall(task.question) for formula in match}
+        for copy in copies:
+            if copy and not re.fullmatch(r"[-+]?\s*[\d.]+", copy):  # one number of the question may be right by luck
+                verdict = grade(gold=task.answer, answer=copy, evaluated=True)
+                assert verdict is not Verdict.CORRECT, (task, copy)
 
 
 @pytest.mark.parametrize("file", FILES)
