@@ -169,7 +169,7 @@ class Math2Agent(_Pipeline):
     ## Rewards
     `team`: 1 to both agents if the solver's last answer is correct, else 0, paid at the end. `invalid`:
     `invalid_penalty` to the agent whose text was unusable. `verdict` (off by default): `verifier_reward` to the
-    verifier for a right verdict.
+    verifier for every right verdict; with `max_rounds` above 2 a longer episode can therefore earn more of it.
 
     ## Episode end
     Terminated when the verifier approves; truncated after the solver's answer in round `max_rounds`. Success: the last
