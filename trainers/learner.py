@@ -236,7 +236,7 @@ class Learner:
             yield name, parameter.detach()
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model where ``from_pretrained`` finds it; with LoRA merged, and the adapter alone in ``adapter/``."""
+        """Write the model where ``from_pretrained`` finds it; with LoRA merged, the adapter alone in ``adapter/``."""
         if self._lora:
             self.model.save_pretrained(Path(folder) / "adapter")
             merged = {name: tensor.contiguous() for name, tensor in self.full_named_tensors()}

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainers.algorithms.loss_config import LossConfig
@@ -77,8 +78,13 @@ class Member:
                 stack.push_async_callback(self.sync.close)
 
 
-async def build_members(config: TrainConfig) -> dict[str, Member]:
+async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]:
     """Load every policy of the configuration: sampler, learner and sync. If one fails, those before it are closed.
+
+    Args:
+        config: The configuration.
+        scratch: Where adapters lie for a sampler to read; made when it is needed. A folder of the run's own, since one
+            among the system's temporary files would stay there for ever when the run is killed.
 
     Raises:
         ConfigError: Settings that do not fit each other or the model.
@@ -93,7 +99,7 @@ async def build_members(config: TrainConfig) -> dict[str, Member]:
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
                 members[name].learner = _build_learner(name, policy, loss, config)
-                members[name].sync = make_sync(sampler, lora=policy.lora is not None)
+                members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
     except BaseException:
         await close_members(members)
         raise

@@ -6,6 +6,7 @@ The loop never asks which algorithm it runs: an :class:`~trainers.algorithms.alg
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from trainers.weight_sync import SyncReport
 
 __all__ = ["Progress", "RunError", "TrainResult", "Trainer"]
 
+SCRATCH = ".adapters"
+"""Folder of a run where samplers find adapters while it is under way."""
 PROBE_TASKS = 2
 """Tasks whose first prompts the weight verification samples on."""
 
@@ -138,7 +141,8 @@ class Trainer:
             import torch
 
             torch.set_num_threads(self.config.threads)
-        self.members = await build_members(self.config)
+        scratch = (self.run_dir / SCRATCH).resolve()
+        self.members = await build_members(self.config, scratch)
         try:
             self.team = build_team(self.config, self.members)
             for name in self.members:
@@ -147,6 +151,7 @@ class Trainer:
             return await self._loop()
         finally:
             await close_members(self.members)
+            shutil.rmtree(scratch, ignore_errors=True)
 
     async def _loop(self) -> TrainResult:
         if self._saved is not None:

@@ -123,19 +123,22 @@ class WeightSync(ABC):
         """Remove the files that the sync has left on disk."""
 
 
-def make_sync(policy: Policy, *, lora: bool = False, name: str | None = None) -> WeightSync:
+def make_sync(
+    policy: Policy, *, lora: bool = False, name: str | None = None, folder: str | Path | None = None
+) -> WeightSync:
     """Return the sync for a policy.
 
     Args:
         policy: An `hf:` or `vllm:` policy.
         lora: Whether the learner trains a LoRA adapter.
         name: Name of the adapter in the engine, for LoRA; peft's name of it if not given.
+        folder: Where a vLLM policy finds its newest adapter; a temporary folder if not given.
 
     Raises:
         WeightSyncError: If the policy has no weights that can be replaced.
     """
     if hasattr(policy, "engine"):
-        return VLLMLoRASync(policy, name=name) if lora else VLLMSync(policy)  # type: ignore[arg-type]
+        return VLLMLoRASync(policy, name=name, folder=folder) if lora else VLLMSync(policy)  # type: ignore[arg-type]
     if hasattr(policy, "load_weights"):
         return HFSync(policy)  # type: ignore[arg-type]
     raise WeightSyncError(f"policy {policy.name!r} cannot be trained: only hf: and vllm: policies take new weights")

@@ -1,8 +1,9 @@
-"""The training loop with a real vLLM engine: weights arrive and are proved to, a stale layer stops the run, state resumes."""
+"""The training loop with a real vLLM engine: weights arrive, a stale layer stops the run, state resumes."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 
 import pytest
 
@@ -14,7 +15,8 @@ from trainers.weight_sync import WeightSyncError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-VOCAB = [r"\boxed{3}", r"\boxed{4}", r"\boxed{5}", "<verify>approve</verify>", "<verify>reject</verify>", "Problem:", "You"]
+VERDICTS = ["<verify>approve</verify>", "<verify>reject</verify>"]
+VOCAB = [r"\boxed{3}", r"\boxed{4}", r"\boxed{5}", *VERDICTS, "Problem:", "You"]
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +53,22 @@ def settings(model, tmp_path):
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 8}], ids=["full", "lora"])
-def test_every_sync_is_proved_and_the_team_learns(settings, tmp_path, lora):
-    """Two policies: an engine each in full, two adapters on one engine with LoRA."""
-    seen = []
+def test_every_sync_is_proved_and_the_team_learns(settings, tmp_path, lora, monkeypatch):
+    """Two policies: an engine each in full, two adapters on one engine with LoRA. Adapters lie in the run's folder."""
+    elsewhere = tmp_path / "temporary"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    seen, adapters = [], []
+
+    def watch(progress):
+        seen.append(progress)
+        adapters.append({path.parent.name for path in (tmp_path / "run" / ".adapters").glob("*/*")})
+
     values = settings(lora=lora, learning_rate=0.05 if lora else 0.01)
-    result = train(values, "updates=6", out=tmp_path / "run", on_progress=seen.append)
+    result = train(values, "updates=6", out=tmp_path / "run", on_progress=watch)
+    assert adapters == [{"solver", "verifier"} if lora else set()] * 7
+    assert not (result.run_dir / ".adapters").exists()
+    assert not list(elsewhere.glob("llm-envs-*"))
     assert [set(p.synced) for p in seen] == [{"solver", "verifier"}] * 7
     assert all(report.max_abs_diff <= 1e-4 and report.n_tokens > 0 for p in seen for report in p.synced.values())
     rows = read_metrics(result.run_dir)
@@ -88,4 +101,3 @@ def test_state_resumes(settings, tmp_path):
     for one, other in zip(whole, parts, strict=True):
         assert one["train/episodes"] == other["train/episodes"]
         assert one["agent/solver_0/return"] == pytest.approx(other["agent/solver_0/return"], abs=0.1)
-
