@@ -26,7 +26,8 @@ def start(model: Path, out: Path, repository: Path, *more: str) -> subprocess.Po
         "run", "math-2agent", "--policy", f"vllm:{model}", "-n", str(TASKS), "-k", str(SAMPLES), "--max-tokens", "96",
         "--option", "max_model_len=1536", "--option", "solver.system_prompt=Count.", "--save-tokens", "--out", str(out),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(repository)}
+    # With several threads the last bits of a log-prob depend on what else is in the batch.
+    environment = {**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
     environment.pop("VLLM_LOGGING_LEVEL", None)  # as a user has it
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.cli", *arguments, *more],
