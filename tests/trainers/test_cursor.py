@@ -54,7 +54,5 @@ def test_tasks_are_plain_numbers():
 
 
 def test_a_batch_larger_than_the_set_is_an_error():
-    with pytest.raises(
-        ValueError, match=r"6 different tasks cannot come from 5 tasks. Lower tasks_per_update"
-    ):
+    with pytest.raises(ValueError, match=r"6 different tasks cannot come from 5 tasks. Lower tasks_per_update"):
         TaskCursor(5, 6, 0)
