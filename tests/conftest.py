@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 # Read by the libraries at their first import, so set before any test module is imported. What is set already wins.
@@ -21,6 +22,9 @@ _ENVIRONMENT = {
 }
 for _name, _value in _ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
+
+# A shell starts background jobs with SIGINT ignored, which their children inherit: Ctrl-C could not be tested there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 
