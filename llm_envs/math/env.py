@@ -26,8 +26,35 @@ class _Pipeline(MathEnv):
 
     answering: frozenset[str]
     verifying: str | None = None
-    max_rounds: int
-    verifier_reward: float = 0.0
+    example_texts: Mapping[str, Sequence[str]]
+    """The roles in AEC order, each with example actions."""
+
+    def __init__(
+        self,
+        tasks: str | TaskSet | Sequence[Task] = "arithmetic",
+        split: str | None = None,
+        *,
+        max_rounds: int = 2,
+        verifier_reward: float = 0.0,
+        max_retries: int = 0,
+        invalid_penalty: float = -0.1,
+        task_options: Mapping[str, Any] | None = None,
+        grader: GradeFunction | None = None,
+        render_mode: RenderMode = None,
+    ) -> None:
+        self.max_rounds = check_rounds(max_rounds)
+        self.verifier_reward = float(verifier_reward)
+        super().__init__(
+            list(self.example_texts),
+            tasks,
+            split,
+            examples=self.example_texts,
+            task_options=task_options,
+            grader=grader,
+            max_retries=max_retries,
+            invalid_penalty=invalid_penalty,
+            render_mode=render_mode,
+        )
 
     def _start(self) -> str:
         self._begin()
@@ -116,6 +143,7 @@ class Math1Agent(_Pipeline):
 
     metadata = {"name": "math_1agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
     answering = frozenset({"solver_0"})
+    example_texts = {"solver_0": BOX_EXAMPLES}
 
     def __init__(
         self,
@@ -129,12 +157,10 @@ class Math1Agent(_Pipeline):
         grader: GradeFunction | None = None,
         render_mode: RenderMode = None,
     ) -> None:
-        self.max_rounds = check_rounds(max_rounds)
         super().__init__(
-            ["solver_0"],
             tasks,
             split,
-            examples={"solver_0": BOX_EXAMPLES},
+            max_rounds=max_rounds,
             task_options=task_options,
             grader=grader,
             max_retries=max_retries,
@@ -182,33 +208,7 @@ class Math2Agent(_Pipeline):
     metadata = {"name": "math_2agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
     answering = frozenset({"solver_0"})
     verifying = "verifier_0"
-
-    def __init__(
-        self,
-        tasks: str | TaskSet | Sequence[Task] = "arithmetic",
-        split: str | None = None,
-        *,
-        max_rounds: int = 2,
-        verifier_reward: float = 0.0,
-        max_retries: int = 0,
-        invalid_penalty: float = -0.1,
-        task_options: Mapping[str, Any] | None = None,
-        grader: GradeFunction | None = None,
-        render_mode: RenderMode = None,
-    ) -> None:
-        self.max_rounds = check_rounds(max_rounds)
-        self.verifier_reward = float(verifier_reward)
-        super().__init__(
-            ["solver_0", "verifier_0"],
-            tasks,
-            split,
-            examples={"solver_0": BOX_EXAMPLES, "verifier_0": VERIFY_EXAMPLES},
-            task_options=task_options,
-            grader=grader,
-            max_retries=max_retries,
-            invalid_penalty=invalid_penalty,
-            render_mode=render_mode,
-        )
+    example_texts = {"solver_0": BOX_EXAMPLES, "verifier_0": VERIFY_EXAMPLES}
 
     def _instructions(self, agent: str) -> str:
         if agent == "verifier_0":
@@ -253,6 +253,12 @@ class Math4Agent(_Pipeline):
     metadata = {"name": "math_4agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
     answering = frozenset({"solver_0", "refiner_0"})
     verifying = "verifier_0"
+    example_texts = {
+        "solver_0": BOX_EXAMPLES,
+        "critic_0": ("The second step is wrong.", "I see no mistake.", ""),
+        "refiner_0": BOX_EXAMPLES,
+        "verifier_0": VERIFY_EXAMPLES,
+    }
     _ROLES = {
         "solver_0": f"You are solver_0. Solve the problem. {SOLVE}",
         "critic_0": (
@@ -264,38 +270,6 @@ class Math4Agent(_Pipeline):
             "if it is wrong or missing, say what is wrong and write <verify>reject</verify>."
         ),
     }
-
-    def __init__(
-        self,
-        tasks: str | TaskSet | Sequence[Task] = "arithmetic",
-        split: str | None = None,
-        *,
-        max_rounds: int = 2,
-        verifier_reward: float = 0.0,
-        max_retries: int = 0,
-        invalid_penalty: float = -0.1,
-        task_options: Mapping[str, Any] | None = None,
-        grader: GradeFunction | None = None,
-        render_mode: RenderMode = None,
-    ) -> None:
-        self.max_rounds = check_rounds(max_rounds)
-        self.verifier_reward = float(verifier_reward)
-        super().__init__(
-            list(self._ROLES),
-            tasks,
-            split,
-            examples={
-                "solver_0": BOX_EXAMPLES,
-                "critic_0": ("The second step is wrong.", "I see no mistake.", ""),
-                "refiner_0": BOX_EXAMPLES,
-                "verifier_0": VERIFY_EXAMPLES,
-            },
-            task_options=task_options,
-            grader=grader,
-            max_retries=max_retries,
-            invalid_penalty=invalid_penalty,
-            render_mode=render_mode,
-        )
 
     def _play(self, agent: str, action: str) -> Outcome:
         if agent == "critic_0" and not action.strip():
