@@ -13,9 +13,7 @@ r"""Math task sets: generated, published, and the user's own.
 ``gsm8k`` …             Published sets from the hub (:data:`PUBLISHED`)
 ======================  ==========================================================================================
 
-Published sets load through ``datasets``. Where there is no network, point the environment variable ``LLM_ENVS_DATA`` at
-a folder that holds ``<set>/<split>.jsonl``, ``<set>_<split>.jsonl``, or ``<set>.jsonl`` for a set with one split (or
-the same with another suffix of :data:`llm_envs.task_files.SUFFIXES`); files there win over the hub.
+Published sets load through ``datasets``, or from local copies (:mod:`llm_envs.published`).
 """
 
 from __future__ import annotations
@@ -23,23 +21,21 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from llm_envs import task_files, task_rows
+from llm_envs import task_rows
 from llm_envs.math.procedural import PROCEDURAL, load_procedural
 from llm_envs.math.reasoning_gym_sets import REASONING_GYM, load_reasoning_gym
 from llm_envs.parsing import InvalidAction, boxed
+from llm_envs.published import Published, load_published
 from llm_envs.task_rows import ANSWER_COLUMNS, QUESTION_COLUMNS, Columns, Row, RowError
-from llm_envs.tasks import Draft, Loader, Task, TaskError, TaskSet, load_tasks, reject_options
+from llm_envs.tasks import Draft, Loader, Task, TaskSet, load_tasks
 
-__all__ = ["DEFAULT_TASKS", "MATH_TASKS", "PUBLISHED", "Published", "gold", "load_math_tasks", "read_math_row"]
+__all__ = ["DEFAULT_TASKS", "MATH_TASKS", "PUBLISHED", "gold", "load_math_tasks", "read_math_row"]
 
 DEFAULT_TASKS = "arithmetic"
-DATA_VARIABLE = "LLM_ENVS_DATA"
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -128,25 +124,6 @@ def read_math_row(row: Row, columns: Columns) -> Draft:
     return Draft(question, answer, task_rows.extra_data(row, columns))
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published set and where its columns are.
-
-    Attributes:
-        hub_id: Data set on the hub.
-        config: Its configuration, None for the default.
-        splits: Our name of each split and the hub's. Competition sets are for testing whatever the hub calls them.
-        columns: Which column holds what.
-        note: What one should know of it.
-    """
-
-    hub_id: str
-    config: str | None
-    splits: Mapping[str, str]
-    columns: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-
-
 _TEST = {"test": "test"}
 _TRAIN = {"train": "train"}
 
@@ -209,82 +186,12 @@ PUBLISHED: dict[str, Published] = {
 """The published sets by name."""
 
 
-def _local_files(name: str, splits: Sequence[str]) -> dict[str, list[Path]] | None:
-    """Returns the files of a published set under ``$LLM_ENVS_DATA``, or None if there are none."""
-    variable = os.environ.get(DATA_VARIABLE)
-    if not variable:
-        return None
-    root = Path(variable).expanduser()
-    if not root.is_dir():
-        raise TaskError(f"{DATA_VARIABLE}={variable} is not a folder; point it at one or unset it")
-    found = {key: paths for key, paths in _in_folder(root / name).items() if key in splits}
-    for split in splits:
-        stems = [f"{name}_{split}"] + ([name] if len(splits) == 1 else [])
-        for path in (root / (stem + suffix) for stem in stems for suffix in task_files.SUFFIXES):
-            if split not in found and path.is_file():
-                found[split] = [path]
-    return found or None
-
-
-def _in_folder(folder: Path) -> dict[str, list[Path]]:
-    return task_files.split_files(folder) if folder.is_dir() else {}
-
-
-def _read_published(published: Published, row: Row, columns: Columns) -> Draft:
-    # Copies of a set are often saved with other column names: fall back on the usual ones where a named column is
-    # absent.
-    known = {what: name for what, name in published.columns.items() if task_rows.column(row, name) is not None}
-    return read_math_row(row, {**known, **columns})
-
-
-def load_published(
-    name: str,
-    split: str | None = None,
-    *,
-    columns: Columns | None = None,
-    skip_bad_rows: bool = False,
-    **options: Any,
-) -> TaskSet:
-    """Returns a set of :data:`PUBLISHED`, from ``$LLM_ENVS_DATA`` if it is there, else from the hub.
-
-    Args:
-        name: Its name.
-        split: One of its splits; ``"train"`` by default where there is one, else ``"test"``.
-        columns: Which column holds what, for a copy with other names.
-        skip_bad_rows: Leave out (and count) rows that cannot be read instead of raising.
-        **options: None are known; any is an error.
-
-    Raises:
-        TaskError: If there is no such split or option, the set cannot be reached, or a row cannot be read.
-    """
-    published = PUBLISHED[name]
-    reject_options(name, options, ("columns", "skip_bad_rows"))
-    split = task_rows.choose_split(name, split, list(published.splits))
-    build: dict[str, Any] = {
-        "reader": partial(_read_published, published),
-        "columns": columns,
-        "skip_bad_rows": skip_bad_rows,
-    }
-    files = _local_files(name, list(published.splits))
-    if files is not None:
-        if split not in files:
-            raise TaskError(
-                f"{DATA_VARIABLE} has {name!r} but not its {split!r} split; add {name}/{split}.jsonl or "
-                f"{name}_{split}.jsonl there"
-            )
-        return task_files.load_files(name, split, files, **build)
-    fix = (
-        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
-        f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
-    )
-    data = task_files.fetch(published.hub_id, published.config, fix)
-    sources = task_files.hub_sources(f"{name} = {published.hub_id}", data, published.splits)
-    return task_rows.load_splits(name, split, sources, **build)
-
-
 MATH_TASKS: dict[str, Loader] = {
     **{name: partial(load_procedural, name) for name in PROCEDURAL},
-    **{name: partial(load_published, name) for name in PUBLISHED},
+    **{
+        name: partial(load_published, name, published=published, reader=read_math_row)
+        for name, published in PUBLISHED.items()
+    },
     **{f"rg:{name}": partial(load_reasoning_gym, f"rg:{name}") for name in REASONING_GYM},
 }
 """Every named set of the family and its loader."""
