@@ -1,9 +1,11 @@
-"""``llm-envs``: list the environments, describe one, play one in the terminal.
+"""``llm-envs``: list the environments, describe one, play one in the terminal; index a corpus and serve it.
 
 Examples:
   llm-envs list
   llm-envs info math-2agent
   llm-envs play math-2agent --you solver_0 --others oracle
+  llm-envs index corpus.jsonl --retriever bm25 --out corpus-bm25
+  llm-envs serve-retriever --index corpus-bm25 --port 8000
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pettingzoo import AECEnv
 import llm_envs
 from llm_envs.console import printable
 from llm_envs.registration import arguments, summary
+from llm_envs.tools.retrieval.cli import add_commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--seed", type=int, help="choose the task by seed")
     play.add_argument("--task-index", type=int, help="choose the task by position")
     play.set_defaults(run=_play)
+
+    add_commands(commands)
     return parser
 
 

@@ -14,7 +14,7 @@ missing, doubled, unbalanced or empty is not repaired.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gymnasium import error
 
@@ -104,6 +104,28 @@ def tag(text: str, name: str, choices: Collection[str] | None = None) -> str:
         if lowered == choice.lower():
             return choice
     raise InvalidAction(f"{content[:60]!r} is not one of {', '.join(choices)}. Write {form}.")
+
+
+def one_tag(text: str, names: Sequence[str]) -> tuple[str, str]:
+    """Which of several tags ``text`` holds, and its content: exactly one of them, once.
+
+    Args:
+        text: The action.
+        names: The tags that are accepted, without brackets.
+
+    Raises:
+        InvalidAction: None of them is there, more than one is, or the one that is there is malformed (as :func:`tag`).
+
+    >>> one_tag("I must look it up. <search>blue whale</search>", ("search", "answer"))
+    ('search', 'blue whale')
+    """
+    found = [name for name in names if f"<{name}>" in text or f"</{name}>" in text]
+    if len(found) == 1:
+        return found[0], tag(text, found[0])
+    forms = " or ".join(f"<{name}>…</{name}>" for name in names)
+    if found:
+        raise InvalidAction(f"Found {' and '.join(f'<{name}>' for name in found)}. Write one of them only: {forms}.")
+    raise InvalidAction(f"No tag was found. Write {forms}.")
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:
