@@ -31,11 +31,12 @@ class BM25Retriever(Retriever):
     def __init__(self, index: Any, passages: PassageList | PassageStore) -> None:
         from llm_envs.tools.retrieval.analysis import Analyzer
 
-        # Plain arrays over the mapped ones: slicing a np.memmap costs more than a short posting list.
-        index.scores = {
-            name: np.asarray(value) if isinstance(value, np.ndarray) else value for name, value in index.scores.items()
-        }
-        self._index = index
+        # The score that each term gives each passage that has it, one list a term (compressed sparse columns). Plain
+        # arrays over the mapped ones: slicing a np.memmap costs more than a short list.
+        self._scores = np.asarray(index.scores["data"])
+        self._positions = np.asarray(index.scores["indices"])
+        self._starts = np.asarray(index.scores["indptr"])
+        self._vocabulary: dict[str, int] = index.vocab_dict
         self._passages = passages
         self._analyzer = Analyzer()
 
@@ -88,13 +89,20 @@ class BM25Retriever(Retriever):
         return [self._best(query, k) for query in queries]
 
     def _best(self, query: str, k: int) -> list[Passage]:
-        ids = self._index.get_tokens_ids(self._analyzer.terms(query))
-        if not ids:
+        vocabulary = self._vocabulary
+        known = [vocabulary[term] for term in self._analyzer.terms(query) if term in vocabulary]
+        if not known:
             return []
-        scores = self._index.get_scores_from_ids(ids)
-        # Ties at the k-th place are settled by position: argpartition alone would pick any of them.
-        least = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
-        candidates = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores > 0)
+        lists = [slice(int(self._starts[term]), int(self._starts[term + 1])) for term in known]
+        positions = [self._positions[one] for one in lists]
+        scores = np.bincount(
+            np.concatenate(positions), np.concatenate([self._scores[one] for one in lists]), minlength=len(self)
+        )
+        # Only passages that reach the k-th best score among those with one of the terms, a rare one, need to be sorted.
+        # That is faster than a partition of all scores, and leaves ties at the k-th place to be settled by position.
+        rare = min((one for one in positions if len(one) >= k), key=len, default=None)
+        least = 0.0 if rare is None else float(np.partition(scores[rare], -k)[-k])
+        candidates = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores)
         order = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
         return [self._passages.get(int(position), float(scores[position])) for position in order]
 
