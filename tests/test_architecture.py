@@ -104,11 +104,12 @@ def test_importing_llm_envs_is_light(repository: Path) -> None:
     assert not loaded & HEAVY_LIBRARIES
 
 
-def test_playing_an_environment_loads_no_model_library(repository: Path) -> None:
+@pytest.mark.parametrize("env_id", ["math-2agent", "search-2agent"])
+def test_playing_an_environment_loads_no_model_library(repository: Path, env_id: str) -> None:
     loaded = modules_after(
         repository,
         "import llm_envs\n"
-        "env = llm_envs.make('math-2agent')\n"
+        f"env = llm_envs.make('{env_id}')\n"
         "env.reset(seed=0)\n"
         "for agent in env.agent_iter():\n"
         "    observation, reward, termination, truncation, info = env.last()\n"

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benchmarks.context import describe_machine, describe_source, package_versions
 from benchmarks.performance.measure import Measurement
+from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
 from benchmarks.performance.steps import measure_grading, measure_steps
 
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_steps(arguments.seconds),
         *measure_grading(arguments.seconds),
         *measure_schedule(),
+        *measure_retrieval(),
     ]
     console.print(_table(measurements))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

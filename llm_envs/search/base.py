@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -201,13 +202,12 @@ class SearchEnv(TextEnv):
         return f"<answer>{self.task.answer if self._informed() else NOT_FOUND}</answer>"
 
 
+@dataclass(frozen=True, slots=True)
 class Support:
     """A supporting passage, known by its title, its id, or both."""
 
-    __slots__ = ("id", "title")
-
-    def __init__(self, title: str | None, passage_id: str | None) -> None:
-        self.title, self.id = title, passage_id
+    title: str | None
+    id: str | None
 
     def matches(self, passage: Passage) -> bool:
         """Whether ``passage`` is it: by id, or by title up to case and spacing."""

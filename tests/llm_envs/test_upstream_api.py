@@ -55,7 +55,7 @@ def test_seed(env_id, wrapping, tmp_path):
 @pytest.mark.parametrize("env_id", IDS)
 def test_render(env_id, capsys):
     render_test(lambda render_mode: llm_envs.make(env_id, render_mode=render_mode))
-    assert "Task arithmetic/train/" in capsys.readouterr().out
+    assert f"Task {llm_envs.make(env_id).unwrapped.tasks.name}/train/" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("env_id", PARALLEL_IDS)
