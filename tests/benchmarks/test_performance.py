@@ -11,6 +11,7 @@ import pytest
 import llm_envs
 from benchmarks.performance.__main__ import main
 from benchmarks.performance.measure import Measurement, rate
+from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import LockStep, Recorded, ideal_seconds
 from trainers.policies.scripted import OraclePolicy, RandomPolicy
 from trainers.rollout.episodes import collect, make_jobs
@@ -92,3 +93,11 @@ def test_the_command_prints_and_writes_every_figure(tmp_path: Path, capsys: pyte
     assert all(measurement["value"] > 0 for measurement in record["measurements"])
     by_name = {measurement["name"]: measurement["value"] for measurement in record["measurements"]}
     assert by_name["lock-step / ideal schedule, all at once"] > 1.2
+
+
+def test_retrieval_is_measured() -> None:
+    measurements = measure_retrieval(small=200, large=400, repeats=1)
+    assert [measurement.unit for measurement in measurements] == ["ms", "ms", "ms", "x"]
+    assert "200 passages" in measurements[0].name
+    assert all(measurement.target for measurement in measurements)
+    assert measurements[3].value > 0

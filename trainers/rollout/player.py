@@ -15,6 +15,7 @@ from typing import Any
 
 from llm_envs import rewards
 from llm_envs.tasks import stable_hash
+from llm_envs.tools.retrieval.base import RetrieverError
 from trainers.policies.base import Completion, Policy, PolicyError, Request, Sampling
 from trainers.rollout.records import Episode, Turn, episode_id
 from trainers.team import Team
@@ -83,7 +84,7 @@ async def run_episode(env: Any, team: Team, job: Job, *, executor: Executor | No
         episode.success = episode.terminated = episode.truncated = False
         for turn in episode.turns:
             turn.masked = True
-        expected = isinstance(error, PolicyError)
+        expected = isinstance(error, PolicyError | RetrieverError)
         logger.warning("Episode %s failed: %s", episode.id, episode.error, exc_info=not expected)
     finally:
         for policy in joined:
