@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
-import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ _MAX_WAIT_S = 5.0
 
 
 class HttpRetriever(Retriever):
-    """Asks a server. Connections are kept open, one a thread.
+    """Asks a server. Connections are kept open and used again, by one thread at a time.
 
     Args:
         url: ``http://host:port`` or the full address; the path is ``/retrieve`` unless another is given.
@@ -56,7 +57,8 @@ class HttpRetriever(Retriever):
             raise RetrieverError(f"{url!r} has no valid port: {error}") from error
         self._secure = parts.scheme == "https"
         self.timeout_s, self.retries, self.wait_s = timeout_s, retries, wait_s
-        self._local = threading.local()
+        self._idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
+        weakref.finalize(self, _close_all, self._idle)
 
     def _search(self, queries: list[str], k: int) -> list[list[Passage]]:
         request = {"queries": queries, "topk": k, "return_scores": True}
@@ -76,7 +78,6 @@ class HttpRetriever(Retriever):
             try:
                 status, payload = self._send(body)
             except (OSError, http.client.HTTPException) as error:
-                self._drop()
                 problem = f"{type(error).__name__}: {error}"
                 continue
             if status == 200:
@@ -96,26 +97,22 @@ class HttpRetriever(Retriever):
         )
 
     def _send(self, body: bytes) -> tuple[int, bytes]:
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
-            try:
-                return self._exchange(connection, body)
-            except (ConnectionError, http.client.HTTPException):
-                self._drop()  # a kept connection that the server closed meanwhile is no failure: connect afresh
+        with contextlib.suppress(IndexError, ConnectionError, http.client.HTTPException):
+            # A kept connection that the server closed meanwhile is no failure: connect afresh.
+            return self._exchange(self._idle.pop(), body)
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        self._local.connection = connection = kind(self._host, self._port, timeout=self.timeout_s)
-        return self._exchange(connection, body)
+        return self._exchange(kind(self._host, self._port, timeout=self.timeout_s), body)
 
     def _exchange(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes]:
-        connection.request("POST", self._target, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, response.read()
-
-    def _drop(self) -> None:
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
+        try:
+            connection.request("POST", self._target, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer = response.status, response.read()
+        except BaseException:
             connection.close()
-            self._local.connection = None
+            raise
+        self._idle.append(connection)
+        return answer
 
     def _list(self, result: Any) -> list[Any]:
         if not isinstance(result, list):
@@ -137,5 +134,10 @@ class HttpRetriever(Retriever):
         return make_passage(str(passage_id), title if isinstance(title, str) else None, contents, float(score))
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        self._drop()
+        """Close the connections that are not in use."""
+        _close_all(self._idle)
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()

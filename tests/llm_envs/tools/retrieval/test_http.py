@@ -144,7 +144,7 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure():
         port = first.server_port
         client = HttpRetriever(first.url, retries=0)
         client.search(["cat"], 1)
-        client._local.connection.sock.shutdown(socket.SHUT_RDWR)
+        client._idle[-1].sock.shutdown(socket.SHUT_RDWR)
         assert client.search(["cat"], 1)[0][0].id == "p2"
     with running(RetrieverServer(retriever, port=port)):
         assert client.search(["cat"], 1)[0][0].id == "p2"
