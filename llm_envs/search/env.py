@@ -254,7 +254,7 @@ class Search3Agent(SearchEnv):
     format.
 
     ## Actions
-    Any text with exactly one of the agent's tag, once. Routing fails closed: a missing verdict counts as "no". An
+    Any text with the agent's tag exactly once. Routing fails closed: a missing verdict counts as "no". An
     unusable query or answer loses the turn (after `max_retries`), and the next one begins. A retriever that fails raises
     `RetrieverError`: it is an error of the run, not an observation.
 

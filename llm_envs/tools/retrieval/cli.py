@@ -59,7 +59,7 @@ def _index(options: argparse.Namespace) -> int:
             progress=lambda stage, done: bar.update(task, description=stage, completed=done),
             **given,
         )
-    console.print(f"{options.retriever} index of {total:,} lines in {folder}", highlight=False, markup=False)
+    console.print(f"{options.retriever} index of {options.corpus} in {folder}", highlight=False, markup=False)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -24,11 +25,18 @@ def corpus(tmp_path):
 def test_the_command(corpus, tmp_path, capsys):
     out = tmp_path / "deep" / "index"
     assert main(["index", str(corpus), "--out", str(out), "--k1", "1.2"]) == 0
-    assert "bm25 index of 2 lines in" in capsys.readouterr().err
+    assert f"bm25 index of {corpus} in" in capsys.readouterr().err.replace("\n", "")
     assert json.loads((out / "retriever.json").read_text()) == {"format": 1, "kind": "bm25", "options": {"k1": 1.2}}
     assert [p.id for p in open_retriever(out).search(["whales"], 3)[0]] == ["p1"]
     assert open_retriever(str(out)) is open_retriever(out)  # one for each index in a process
     assert sorted(path.name for path in out.parent.iterdir()) == ["index"]  # nothing is left beside it
+
+
+def test_a_packed_corpus(corpus, tmp_path):
+    packed = tmp_path / "corpus.jsonl.gz"
+    packed.write_bytes(gzip.compress(corpus.read_bytes()))
+    assert main(["index", str(packed), "--out", str(tmp_path / "index")]) == 0
+    assert len(open_index(tmp_path / "index")) == 2
 
 
 @pytest.mark.parametrize(
