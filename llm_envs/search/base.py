@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gymnasium import error
 
@@ -34,13 +34,11 @@ ANSWER = "Answer in a few words, without explanation, as <answer>answer</answer>
 
 
 class SearchEnv(TextEnv):
-    """Base of the search environments.
+    """Base of the search environments. A subclass names its agents, in AEC order, by ``example_texts``.
 
     Args:
-        agents: The agents in AEC order.
         tasks: A task set: ``"atlas"``, ``"hotpotqa"``, …, the path of a file of questions, or tasks.
         split: ``"train"``, ``"test"`` or None for the set's default.
-        examples: Example actions by agent.
         retriever: A :class:`~llm_envs.tools.retrieval.Retriever`, or what
             :func:`~llm_envs.tools.retrieval.open_retriever` takes: the folder of an index, ``http://host:port``, or
             ``lucene:<prebuilt name>``. None: BM25 over ``corpus``, or over the corpus of the tasks.
@@ -50,36 +48,36 @@ class SearchEnv(TextEnv):
         support_reward: Reward part ``support`` for the searcher: this much, times the share of the supporting passages
             that its search is the first to find. 0: off. It needs tasks with supporting titles or ids.
         passage_chars: Longer passages are cut off in the context.
-        task_options: Options of the task set.
         max_retries: How often an agent may try again after unusable text.
         invalid_penalty: Reward part ``invalid`` for unusable text.
+        task_options: Options of the task set.
         render_mode: ``"ansi"``, ``"human"`` or None.
     """
 
     blocking = True  # a search may wait for a server
+    example_texts: ClassVar[Mapping[str, Sequence[str]]]
+    """Example actions of each agent."""
 
     def __init__(
         self,
-        agents: Sequence[str],
-        tasks: str | TaskSet | Sequence[Task],
-        split: str | None,
+        tasks: str | TaskSet | Sequence[Task] = "atlas",
+        split: str | None = None,
         *,
-        examples: Mapping[str, Sequence[str]],
-        retriever: Retriever | str | os.PathLike[str] | None,
-        corpus: str | os.PathLike[str] | None,
-        k: int,
-        max_rounds: int,
-        support_reward: float,
-        passage_chars: int,
-        task_options: Mapping[str, Any] | None,
-        max_retries: int,
-        invalid_penalty: float,
-        render_mode: RenderMode,
+        retriever: Retriever | str | os.PathLike[str] | None = None,
+        corpus: str | os.PathLike[str] | None = None,
+        k: int = 3,
+        max_rounds: int = 4,
+        support_reward: float = 0.0,
+        passage_chars: int = 2000,
+        max_retries: int = 0,
+        invalid_penalty: float = -0.01,
+        task_options: Mapping[str, Any] | None = None,
+        render_mode: RenderMode = None,
     ) -> None:
         super().__init__(
-            agents,
+            list(self.example_texts),
             load_search_tasks(tasks, split, **(task_options or {})),
-            examples=examples,
+            examples=self.example_texts,
             max_retries=max_retries,
             invalid_penalty=invalid_penalty,
             render_mode=render_mode,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from llm_envs.core import Outcome, RenderMode
+from llm_envs.core import Outcome
 from llm_envs.parsing import InvalidAction, one_tag, tag
 from llm_envs.search.base import ANSWER, SearchEnv
-from llm_envs.tasks import Task, TaskSet
-from llm_envs.tools.retrieval import Retriever
 
 LAST_ROUND = "This is the last round: only an answer counts. Write <answer>…</answer>."
 
@@ -60,39 +56,7 @@ class Search1Agent(SearchEnv):
     """
 
     metadata = {"name": "search_1agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
-
-    def __init__(
-        self,
-        tasks: str | TaskSet | Sequence[Task] = "atlas",
-        split: str | None = None,
-        *,
-        retriever: Retriever | str | os.PathLike[str] | None = None,
-        corpus: str | os.PathLike[str] | None = None,
-        k: int = 3,
-        max_rounds: int = 4,
-        support_reward: float = 0.0,
-        passage_chars: int = 2000,
-        max_retries: int = 0,
-        invalid_penalty: float = -0.01,
-        task_options: Mapping[str, Any] | None = None,
-        render_mode: RenderMode = None,
-    ) -> None:
-        super().__init__(
-            ["searcher_0"],
-            tasks,
-            split,
-            examples={"searcher_0": SEARCH_EXAMPLES + ANSWER_EXAMPLES},
-            retriever=retriever,
-            corpus=corpus,
-            k=k,
-            max_rounds=max_rounds,
-            support_reward=support_reward,
-            passage_chars=passage_chars,
-            task_options=task_options,
-            max_retries=max_retries,
-            invalid_penalty=invalid_penalty,
-            render_mode=render_mode,
-        )
+    example_texts = {"searcher_0": SEARCH_EXAMPLES + ANSWER_EXAMPLES}
 
     def _start(self) -> str:
         self._begin()
@@ -160,39 +124,7 @@ class Search2Agent(SearchEnv):
     """
 
     metadata = {"name": "search_2agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
-
-    def __init__(
-        self,
-        tasks: str | TaskSet | Sequence[Task] = "atlas",
-        split: str | None = None,
-        *,
-        retriever: Retriever | str | os.PathLike[str] | None = None,
-        corpus: str | os.PathLike[str] | None = None,
-        k: int = 3,
-        max_rounds: int = 4,
-        support_reward: float = 0.0,
-        passage_chars: int = 2000,
-        max_retries: int = 0,
-        invalid_penalty: float = -0.01,
-        task_options: Mapping[str, Any] | None = None,
-        render_mode: RenderMode = None,
-    ) -> None:
-        super().__init__(
-            ["reasoner_0", "searcher_0"],
-            tasks,
-            split,
-            examples={"reasoner_0": ASK_EXAMPLES + ANSWER_EXAMPLES, "searcher_0": SEARCH_EXAMPLES},
-            retriever=retriever,
-            corpus=corpus,
-            k=k,
-            max_rounds=max_rounds,
-            support_reward=support_reward,
-            passage_chars=passage_chars,
-            task_options=task_options,
-            max_retries=max_retries,
-            invalid_penalty=invalid_penalty,
-            render_mode=render_mode,
-        )
+    example_texts = {"reasoner_0": ASK_EXAMPLES + ANSWER_EXAMPLES, "searcher_0": SEARCH_EXAMPLES}
 
     def _start(self) -> str:
         self._begin()
@@ -272,43 +204,11 @@ class Search3Agent(SearchEnv):
     """  # noqa: E501
 
     metadata = {"name": "search_3agent_v0", "render_modes": ["human", "ansi"], "is_parallelizable": False}
-
-    def __init__(
-        self,
-        tasks: str | TaskSet | Sequence[Task] = "atlas",
-        split: str | None = None,
-        *,
-        retriever: Retriever | str | os.PathLike[str] | None = None,
-        corpus: str | os.PathLike[str] | None = None,
-        k: int = 3,
-        max_rounds: int = 4,
-        support_reward: float = 0.0,
-        passage_chars: int = 2000,
-        max_retries: int = 0,
-        invalid_penalty: float = -0.01,
-        task_options: Mapping[str, Any] | None = None,
-        render_mode: RenderMode = None,
-    ) -> None:
-        super().__init__(
-            ["verifier_0", "searcher_0", "answerer_0"],
-            tasks,
-            split,
-            examples={
-                "verifier_0": VERIFY_EXAMPLES,
-                "searcher_0": SEARCH_EXAMPLES,
-                "answerer_0": ANSWER_EXAMPLES,
-            },
-            retriever=retriever,
-            corpus=corpus,
-            k=k,
-            max_rounds=max_rounds,
-            support_reward=support_reward,
-            passage_chars=passage_chars,
-            task_options=task_options,
-            max_retries=max_retries,
-            invalid_penalty=invalid_penalty,
-            render_mode=render_mode,
-        )
+    example_texts = {
+        "verifier_0": VERIFY_EXAMPLES,
+        "searcher_0": SEARCH_EXAMPLES,
+        "answerer_0": ANSWER_EXAMPLES,
+    }
 
     def _start(self) -> str:
         self._begin()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_envs.parsing import InvalidAction, boxed, code_block, tag
+from llm_envs.parsing import InvalidAction, boxed, code_block, one_tag, tag
 
 plain = st.text(st.characters(blacklist_characters="{}\\", blacklist_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -121,3 +121,33 @@ def test_fences_that_are_never_closed_take_linear_time(text):
     with pytest.raises(InvalidAction, match="python code block"):
         code_block(text)
     assert time.perf_counter() - started < 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<ask>who?</ask>", ("ask", "who?")),
+        ("I know. <answer> Paris </answer>", ("answer", "Paris")),
+        ("<search>x</search> <answer>Paris</answer>", ("answer", "Paris")),  # a tag that is not asked for is just text
+    ],
+)
+def test_one_of_several_tags(text, found):
+    assert one_tag(text, ("ask", "answer")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "No tag was found. Write <ask>…</ask> or <answer>…</answer>."),
+        ("<ask>a</ask><answer>b</answer>", "Found <ask> and <answer>. Write one of them only"),
+        ("<ask>a</ask></answer>", "Found <ask> and <answer>"),
+        ("<ask>a</ask><ask>b</ask>", "exactly once"),
+        ("</answer>x<answer>Paris</answer>", "exactly once"),
+        ("</ask>a<ask>", "comes before"),
+        ("<ask> </ask>", "is empty"),
+        ("<answer>a", "exactly once"),
+    ],
+)
+def test_no_or_several_tags(text, reason):
+    with pytest.raises(InvalidAction, match=reason):
+        one_tag(text, ("ask", "answer"))
