@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llm_envs.task_rows import Columns, Row, RowReader, Sources, build, load_splits, read_row
+from llm_envs.task_rows import Columns, Row, RowReader, Sources, build, choose_split, load_splits, read_row
 from llm_envs.tasks import ListTaskSet, TaskError, reject_options
 
-__all__ = ["SUFFIXES", "fetch", "hub_sources", "load_files", "load_hub", "load_path", "looks_like_path", "split_files"]
+__all__ = [
+    "DATA_VARIABLE",
+    "SUFFIXES",
+    "fetch",
+    "hub_sources",
+    "load_files",
+    "load_hub",
+    "load_path",
+    "load_published",
+    "looks_like_path",
+    "split_files",
+]
+
+DATA_VARIABLE = "LLM_ENVS_DATA"
+"""The environment variable that names a folder with copies of published sets."""
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 SPLIT_NAMES = ("train", "test", "validation", "valid", "val", "dev")
@@ -239,3 +254,54 @@ def hub_sources(name: str, data: Mapping[str, Any], splits: Mapping[str, str]) -
         ours: (f"{name} ({theirs})", lambda theirs=theirs: rows(theirs))  # type: ignore[misc]
         for ours, theirs in splits.items()
     }
+
+
+def load_published(
+    name: str, split: str | None, *, hub_id: str, config: str | None, splits: Mapping[str, str], **build_options: Any
+) -> ListTaskSet:
+    """Returns one split of a published set, from ``$LLM_ENVS_DATA`` if it is there, else from the hub.
+
+    Args:
+        name: Our name of the set.
+        split: The split; None for ``"train"`` if there is one, else ``"test"``.
+        hub_id: Data set on the hub.
+        config: Its configuration, None for the default.
+        splits: Our name of each split and the hub's.
+        **build_options: For :func:`llm_envs.task_rows.build`.
+
+    Raises:
+        TaskError: If there is no such split, the set cannot be reached, or a row cannot be read.
+    """
+    split = choose_split(name, split, list(splits))
+    files = _local_files(name, list(splits))
+    if files is not None:
+        if split not in files:
+            raise TaskError(
+                f"{DATA_VARIABLE} has {name!r} but not its {split!r} split; add {name}/{split}.jsonl or "
+                f"{name}_{split}.jsonl there"
+            )
+        return load_files(name, split, files, **build_options)
+    fix = (
+        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
+        f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
+    )
+    data = fetch(hub_id, config, fix)
+    return load_splits(name, split, hub_sources(f"{name} = {hub_id}", data, splits), **build_options)
+
+
+def _local_files(name: str, splits: Sequence[str]) -> dict[str, list[Path]] | None:
+    """Returns the files of a published set under ``$LLM_ENVS_DATA``, or None if there are none."""
+    variable = os.environ.get(DATA_VARIABLE)
+    if not variable:
+        return None
+    root = Path(variable).expanduser()
+    if not root.is_dir():
+        raise TaskError(f"{DATA_VARIABLE}={variable} is not a folder; point it at one or unset it")
+    folder = root / name
+    found = {key: paths for key, paths in (split_files(folder) if folder.is_dir() else {}).items() if key in splits}
+    for split in splits:
+        stems = [f"{name}_{split}"] + ([name] if len(splits) == 1 else [])
+        for path in (root / (stem + suffix) for stem in stems for suffix in SUFFIXES):
+            if split not in found and path.is_file():
+                found[split] = [path]
+    return found or None

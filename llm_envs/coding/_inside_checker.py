@@ -20,7 +20,7 @@ CALLS: list[Any] = []
 class Recorder(ast.NodeTransformer):
     """Makes every assertion note whether it held, and go on."""
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802 - the name ast calls
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
         held = ast.parse("__verdicts__.append(True)").body[0]
         failed = ast.parse("try: pass\nexcept Exception: __verdicts__.append(False)").body[0]
         assert isinstance(failed, ast.Try)  # noqa: S101 - for the type checker

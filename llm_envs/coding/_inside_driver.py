@@ -9,6 +9,7 @@ passes on in base64. Expected outputs are not in here at all; they are compared 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import resource
@@ -59,10 +60,8 @@ class Watch:
         if ended is not None:
             os.kill(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         if ended is None and self.drain():
             ended = "output"
         for descriptor in (*self.names, *([self.feed] if self.feed >= 0 else [])):

@@ -47,6 +47,15 @@ def literal(text: str) -> Any:
         raise ValueError(f"not a Python literal: {text:.80}") from error
 
 
+def is_literal(text: str) -> bool:
+    """Whether ``text`` is a Python literal."""
+    try:
+        literal(text)
+    except ValueError:
+        return False
+    return True
+
+
 def same_text(expected: str, got: str, tolerance: float | None = None) -> bool:
     r"""Whether an output is the expected one.
 

@@ -21,11 +21,12 @@ from threading import Lock
 from typing import Any
 
 from llm_envs.coding import plain_data
+from llm_envs.coding.cases import Case, is_literal
 from llm_envs.coding.judge import LIMITS, Report, RunFunction, Verdict, read_result, run_calls, run_in_sandbox
 from llm_envs.tasks import TaskError
 from llm_envs.tools.sandbox import Limits
 
-__all__ = ["judge_check"]
+__all__ = ["judge_check", "reference_cases"]
 
 _MOST_NOTED = 4096
 _noted: OrderedDict[tuple[str, str, str], tuple[list[Any], int]] = OrderedDict()
@@ -73,6 +74,25 @@ def judge_check(
     verdicts += [False] * (assertions - len(verdicts))
     worst = next((status for status in statuses if status != "ok"), "ok")
     return Report(tuple(Verdict(held, "ok" if held else worst) for held in verdicts), isolation)
+
+
+def reference_cases(
+    *, check: str, reference: str, entry_point: str, limits: Limits = LIMITS, run: RunFunction = run_in_sandbox
+) -> list[Case]:
+    """The calls of a check as tests: what the reference solution returns for each, where both are literals.
+
+    Raises:
+        TaskError: As of :func:`judge_check`.
+    """
+    calls = [call for call in _calls(check, reference, entry_point, run)[0] if not call[1]]
+    raws, _ = run_calls(reference, calls, entry_point=entry_point, limits=limits, run=run)
+    cases = []
+    for call, raw in zip(calls, raws, strict=True):
+        returned, value = read_result(raw)
+        case = Case(repr(tuple(plain_data.decode(call[0]))), repr(value))
+        if returned and is_literal(case.input) and is_literal(case.output):
+            cases.append(case)
+    return cases
 
 
 def _calls(check: str, reference: str, entry_point: str, run: RunFunction) -> tuple[list[Any], int]:

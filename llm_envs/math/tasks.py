@@ -26,7 +26,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from llm_envs import task_files, task_rows
@@ -34,12 +33,11 @@ from llm_envs.math.procedural import PROCEDURAL, load_procedural
 from llm_envs.math.reasoning_gym_sets import REASONING_GYM, load_reasoning_gym
 from llm_envs.parsing import InvalidAction, boxed
 from llm_envs.task_rows import ANSWER_COLUMNS, QUESTION_COLUMNS, Columns, Row, RowError
-from llm_envs.tasks import Draft, Loader, Task, TaskError, TaskSet, load_tasks, reject_options
+from llm_envs.tasks import Draft, Loader, Task, TaskSet, load_tasks, reject_options
 
 __all__ = ["DEFAULT_TASKS", "MATH_TASKS", "PUBLISHED", "Published", "gold", "load_math_tasks", "read_math_row"]
 
 DEFAULT_TASKS = "arithmetic"
-DATA_VARIABLE = "LLM_ENVS_DATA"
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -209,27 +207,6 @@ PUBLISHED: dict[str, Published] = {
 """The published sets by name."""
 
 
-def _local_files(name: str, splits: Sequence[str]) -> dict[str, list[Path]] | None:
-    """Returns the files of a published set under ``$LLM_ENVS_DATA``, or None if there are none."""
-    variable = os.environ.get(DATA_VARIABLE)
-    if not variable:
-        return None
-    root = Path(variable).expanduser()
-    if not root.is_dir():
-        raise TaskError(f"{DATA_VARIABLE}={variable} is not a folder; point it at one or unset it")
-    found = {key: paths for key, paths in _in_folder(root / name).items() if key in splits}
-    for split in splits:
-        stems = [f"{name}_{split}"] + ([name] if len(splits) == 1 else [])
-        for path in (root / (stem + suffix) for stem in stems for suffix in task_files.SUFFIXES):
-            if split not in found and path.is_file():
-                found[split] = [path]
-    return found or None
-
-
-def _in_folder(folder: Path) -> dict[str, list[Path]]:
-    return task_files.split_files(folder) if folder.is_dir() else {}
-
-
 def _read_published(published: Published, row: Row, columns: Columns) -> Draft:
     # Copies of a set are often saved with other column names: fall back on the usual ones where a named column is
     # absent.
@@ -259,27 +236,16 @@ def load_published(
     """
     published = PUBLISHED[name]
     reject_options(name, options, ("columns", "skip_bad_rows"))
-    split = task_rows.choose_split(name, split, list(published.splits))
-    build: dict[str, Any] = {
-        "reader": partial(_read_published, published),
-        "columns": columns,
-        "skip_bad_rows": skip_bad_rows,
-    }
-    files = _local_files(name, list(published.splits))
-    if files is not None:
-        if split not in files:
-            raise TaskError(
-                f"{DATA_VARIABLE} has {name!r} but not its {split!r} split; add {name}/{split}.jsonl or "
-                f"{name}_{split}.jsonl there"
-            )
-        return task_files.load_files(name, split, files, **build)
-    fix = (
-        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
-        f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
+    return task_files.load_published(
+        name,
+        split,
+        hub_id=published.hub_id,
+        config=published.config,
+        splits=published.splits,
+        reader=partial(_read_published, published),
+        columns=columns,
+        skip_bad_rows=skip_bad_rows,
     )
-    data = task_files.fetch(published.hub_id, published.config, fix)
-    sources = task_files.hub_sources(f"{name} = {published.hub_id}", data, published.splits)
-    return task_rows.load_splits(name, split, sources, **build)
 
 
 MATH_TASKS: dict[str, Loader] = {
