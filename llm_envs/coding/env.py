@@ -147,7 +147,7 @@ class Code3Agent(_Turns):
     |---|---|
     | Agents | `planner_0`, `coder_0`, `reviewer_0` |
     | Order | planner, coder, reviewer, `max_rounds` times; the last round has no reviewer turn |
-    | Actions | planner: any text; coder: a ```` ```python ```` block; reviewer: a `<verify>` tag, `approve` or `reject` |
+    | Actions | planner: any text; coder: a ```` ```python ```` block; reviewer: `<verify>approve</verify>` or reject |
     | Observations | the problem with its public tests, everything said so far, results of the public tests, the role |
     | Import | `llm_envs.make("code-3agent")` |
 

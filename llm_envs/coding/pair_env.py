@@ -219,7 +219,8 @@ class Code2Agent(CodeEnv):
         if self._entry_point is None:
             form = "each as\n<input>\n(the input)\n</input>\n<output>\n(the output)\n</output>"
         else:
-            form = f"with literal arguments and results, as\n```python\nassert {self._entry_point}(arguments) == result\n```"
+            line = f"assert {self._entry_point}(arguments) == result"
+            form = f"with literal arguments and results, as\n```python\n{line}\n```"
         return (
             f"You are tester_0. Write up to {MAX_TESTS} tests that a right program passes and a program with a mistake "
             f"fails: special cases first. Do not repeat the examples.{again} Write them {form}."

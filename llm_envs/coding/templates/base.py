@@ -9,6 +9,7 @@ and result say how values are written as text.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import random
 import textwrap
@@ -87,6 +88,11 @@ GRID = Type(
 )
 
 
+@functools.cache
+def _source(function: Callable[..., Any]) -> str:
+    return textwrap.dedent(inspect.getsource(function))
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """A kind of task.
@@ -124,7 +130,7 @@ class Template:
 
     def source(self, edit: tuple[str, str] | None = None) -> str:
         """The function's source, edited or not. Its name becomes ``_solve``."""
-        text = textwrap.dedent(inspect.getsource(self.solve))
+        text = _source(self.solve)
         if edit is not None:
             if text.count(edit[0]) != 1:
                 raise ValueError(f"{self.name}: {edit[0]!r} stands {text.count(edit[0])} times in its reference")

@@ -8,7 +8,7 @@ import llm_envs
 from llm_envs.math.procedural import PROCEDURAL
 from llm_envs.math.tasks import load_math_tasks
 
-IDS = sorted(llm_envs.registry)
+IDS = sorted(env_id for env_id in llm_envs.registry if env_id.startswith("math-"))
 FILES = {"math500.jsonl": 500, "gsm8k_test.jsonl": 1319, "aime24.jsonl": 30, "amc23.jsonl": 40}
 TASKS_A_SET = 200
 
