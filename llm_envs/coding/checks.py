@@ -84,7 +84,7 @@ def reference_cases(
     Raises:
         TaskError: As of :func:`judge_check`.
     """
-    calls = [call for call in _calls(check, reference, entry_point, run)[0] if not call[1]]
+    calls = [call for call in _calls(check, reference, entry_point, run)[0] if not plain_data.decode(call[1])]
     raws, _ = run_calls(reference, calls, entry_point=entry_point, limits=limits, run=run)
     cases = []
     for call, raw in zip(calls, raws, strict=True):

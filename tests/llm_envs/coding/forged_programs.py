@@ -1,6 +1,6 @@
-"""Programs that try to pass without solving: for a task on standard input (sum of two numbers) and for one on a function.
+"""Programs that try to pass without solving the sum of two numbers, on standard input and as a function.
 
-`@EXPECTED@` never stands in them: no program knows an expected output. Each must fail every test.
+Each must fail every test.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ for thing in gc.get_objects():
     "exit handler": "import atexit, os\natexit.register(os._exit, 0)\n1/0",
     "exception hook": "import sys\nsys.excepthook = lambda *a: __import__('os')._exit(0)\n1/0",
     "right output, then a crash": "a, b = map(int, input().split())\nprint(a + b, flush=True)\n1/0",
-    "right output, then killed": "import os\na, b = map(int, input().split())\nprint(a + b, flush=True)\nos.kill(os.getpid(), 9)",
+    "right output, then killed": "import os\na, b = map(int, input().split())\nprint(a + b, flush=True)\nos.kill(0, 9)",
     "right output on stderr": "import sys\na, b = map(int, input().split())\nprint(a + b, file=sys.stderr)",
     "syntax error": "print(3",
     "null bytes": "print(3)\x00",
@@ -111,7 +111,7 @@ while frame:
     frame = frame.f_back
 def add(a, b): return 0
 """,
-    "many results": "import os\ndef add(a, b):\n    [os.write(3, str(i).encode() + b'\\n') for i in range(20)]\n    return 0",
+    "many results": "import os\ndef add(a, b):\n    [os.write(3, b'%d ' % i) for i in range(20)]\n    return 0",
     "result written twice": "import os\ndef add(a, b):\n    os.write(3, str(a + b).encode())\n    return a + b",
     "text of the result": "def add(a, b): return str(a + b)",
     "bool for a number": "def add(a, b): return a + b == 1",

@@ -1,4 +1,4 @@
-"""The coding environments by hand: who speaks, what they see, what it is worth, how it ends, and what is never shown."""
+"""The coding environments by hand: who speaks, what they see, what it is worth, how it ends, what is never shown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ APPROVE, REJECT = "<verify>approve</verify>", "<verify>reject</verify>"
 
 
 def play(env, *texts):
-    """Play the texts in turn; returns what every agent got in total, and who spoke."""
+    """Play the texts in turn; returns what every agent got in total, who spoke, and whether the limit ended it."""
     env.reset(seed=0)
     queue, order = list(texts), []
     total = dict.fromkeys(env.possible_agents, 0.0)
@@ -61,12 +61,13 @@ def play(env, *texts):
         _, reward, termination, truncation, _ = env.last()
         total[agent] += reward
         if termination or truncation:
+            limit = truncation
             env.step(None)
         else:
             order.append(agent.partition("_")[0])
             env.step(queue.pop(0))
     assert not queue, f"{len(queue)} texts were not asked for"
-    return {agent: pytest.approx(value) for agent, value in total.items()}, " ".join(order)
+    return {agent: pytest.approx(value) for agent, value in total.items()}, " ".join(order), limit
 
 
 def make(env_id, task=SUM_TASK, **kwargs):
@@ -92,10 +93,9 @@ def make(env_id, task=SUM_TASK, **kwargs):
 )
 def test_a_coder_alone(texts, reward, success, truncated):
     env = make("code-1agent", max_rounds=3, time_limit=1.0)
-    total, _ = play(env, *texts)
+    total, _, limit = play(env, *texts)
     assert total == {"coder_0": reward}
-    assert env.success is success
-    assert env.truncations.get("coder_0", truncated) is truncated
+    assert (env.success, limit) == (success, truncated)
 
 
 def test_a_coder_sees_the_public_tests_it_failed():
@@ -126,7 +126,8 @@ def test_calls_are_shown_as_calls():
 
 def test_a_task_without_public_tests_ends_with_the_first_program():
     task = Task("t/2", "Add.", ADD, {**ADD_TASK.data, "public": []})
-    assert play(make("code-1agent", task), fenced("def add(a, b): return 7003")) == ({"coder_0": 0.5}, "coder")
+    total, order, limit = play(make("code-1agent", task), fenced("def add(a, b): return 7003"))
+    assert (total, order, limit) == ({"coder_0": 0.5}, "coder", False)
 
 
 # ---- code-2agent -----------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def test_a_task_without_public_tests_ends_with_the_first_program():
         ((RIGHT, WEAK_TEST) * 2, 2.0, 1.0, True, True),  # no variant fails it: not valid
         ((RIGHT, GOOD_TEST + WEAK_TEST), 2.0, 1.0 + 0.2 + 0.4, True, False),
         ((RIGHT, GOOD_TEST + WRONG_TEST) * 2, 2.0, 1.0 - 0.2, True, True),  # contradiction: unusable, twice
-        ((RIGHT, GOOD_TEST + WRONG_TEST.replace("2 3", "2 4")) * 2, 2.0, 1.0 + 0.4, True, True),
+        ((RIGHT, GOOD_TEST + "<input>2 4</input><output>7</output>") * 2, 2.0, 1.0 + 0.4, True, True),
         ((WORSE, GOOD_TEST, RIGHT, GOOD_TEST), 2.0, 2.0, True, False),
         ((RIGHT, WRONG_TEST, RIGHT, GOOD_TEST), 2.0, 2.0, True, False),  # a longer way earns the same
         ((RIGHT, WRONG_TEST, WORSE, WRONG_TEST), 0.2, 0.0, False, True),  # what was paid is taken back
@@ -154,14 +155,14 @@ def test_a_task_without_public_tests_ends_with_the_first_program():
 )
 def test_coder_and_tester(texts, coder, tester, success, truncated):
     env = make("code-2agent", max_rounds=2)
-    total, order = play(env, *texts)
+    total, order, limit = play(env, *texts)
     assert total == {"coder_0": coder, "tester_0": tester}
     assert order == " ".join(["coder tester"] * (len(texts) // 2))
-    assert env.success is success
+    assert (env.success, limit) == (success, truncated)
 
 
 def test_the_shared_outcome_can_be_weighted():
-    total, _ = play(make("code-2agent", team_weight=3.0), RIGHT, GOOD_TEST)
+    total, _, _ = play(make("code-2agent", team_weight=3.0), RIGHT, GOOD_TEST)
     assert total == {"coder_0": 4.0, "tester_0": 4.0}
 
 
@@ -183,7 +184,7 @@ def test_both_see_where_code_and_tests_differ_but_not_within_the_round():
 def test_tests_of_a_function_are_assertions():
     env = make("code-2agent", ADD_TASK, max_rounds=1)
     suite = "```python\nassert add(2, 3) == 5\nassert add([1], [2]) == [1, 2]\n```"
-    total, _ = play(env, fenced(ADD), suite)  # the mutant a - b fails both
+    total, _, _ = play(env, fenced(ADD), suite)  # the mutant a - b fails both
     assert total == {"coder_0": 2.0, "tester_0": 2.0}
 
 
@@ -228,7 +229,7 @@ def test_a_task_without_a_reference_is_refused():
     with pytest.raises(error.Error, match=r"t/3 has no reference solution"):
         make("code-2agent", task).reset(seed=0)
     env = make("code-1agent", task)
-    assert play(env, RIGHT) == ({"coder_0": 1.0}, "coder")
+    assert play(env, RIGHT) == ({"coder_0": 1.0}, "coder", False)
     with pytest.raises(error.Error, match=r"t/3 has no reference solution"):
         env.oracle("coder_0")
 
@@ -242,17 +243,17 @@ def test_a_task_without_a_reference_is_refused():
         (("Add them.", RIGHT, APPROVE), 1.0, {}, "planner coder reviewer", False),
         (("Add them.", WRONG, APPROVE), 0.0, {}, "planner coder reviewer", False),
         (("Add them.", HALF, REJECT, "Again.", RIGHT), 1.0, {}, "planner coder reviewer planner coder", True),
-        (("Add.", RIGHT, "fine", "Again.", RIGHT), 1.0, {"reviewer_0": -0.1}, "planner coder reviewer planner coder", True),
+        (("Add.", RIGHT, "fine", "x", RIGHT), 1.0, {"reviewer_0": -0.1}, "planner coder reviewer planner coder", True),
         (("Add.", RIGHT, REJECT, "Again.", "no"), 0.0, {"coder_0": -0.1}, "planner coder reviewer planner coder", True),
         ((" ", RIGHT, APPROVE), 1.0, {"planner_0": -0.1}, "planner coder reviewer", False),
         (("Add.", "none", APPROVE), 0.0, {"coder_0": -0.1}, "planner coder reviewer", False),
-        (("Add.", RIGHT, APPROVE + REJECT, "x", RIGHT), 1.0, {"reviewer_0": -0.1}, "planner coder reviewer planner coder", True),
+        (("x", RIGHT, APPROVE * 2, "x", RIGHT), 1, {"reviewer_0": -0.1}, "planner coder reviewer planner coder", True),
     ],
 )  # fmt: skip
 def test_planner_coder_reviewer(texts, team, penalties, order, truncated):
     env = make("code-3agent")
-    total, spoke = play(env, *texts)
-    assert spoke == order
+    total, spoke, limit = play(env, *texts)
+    assert (spoke, limit) == (order, truncated)
     assert total == {agent: team + penalties.get(agent, 0.0) for agent in env.possible_agents}
     assert env.success is (team == 1.0)
 
