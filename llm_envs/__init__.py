@@ -23,3 +23,6 @@ register("math-debate-v0", "llm_envs.math.debate_env:MathDebate", parallelizable
 register("search-1agent-v0", "llm_envs.search.env:Search1Agent")
 register("search-2agent-v0", "llm_envs.search.env:Search2Agent")
 register("search-3agent-v0", "llm_envs.search.env:Search3Agent")
+register("code-1agent-v0", "llm_envs.coding.env:Code1Agent")
+register("code-2agent-v0", "llm_envs.coding.pair_env:Code2Agent", parallelizable=True)
+register("code-3agent-v0", "llm_envs.coding.env:Code3Agent")

@@ -427,5 +427,16 @@ def _check_index(index: Any, tasks: TaskSet) -> int:
     return int(index)
 
 
+def check_rounds(max_rounds: int) -> int:
+    """``max_rounds``, if it is a positive integer.
+
+    Raises:
+        gymnasium.error.Error: It is not.
+    """
+    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+        raise error.Error(f"`max_rounds` must be an integer of 1 or more, actual value: {max_rounds!r}.")
+    return max_rounds
+
+
 def _missing(env: TextEnv, method: str) -> TypeError:
     return TypeError(f"{type(env).__name__} must implement `{method}` (see `llm_envs.core.TextEnv`).")

@@ -16,7 +16,7 @@ from typing import Any
 
 from llm_envs import task_files, task_rows
 from llm_envs.task_rows import Columns, Row, RowReader
-from llm_envs.tasks import Draft, TaskError, TaskSet, reject_options
+from llm_envs.tasks import Draft, ListTaskSet, TaskError, reject_options
 
 __all__ = ["DATA_VARIABLE", "Published", "load_published"]
 
@@ -51,7 +51,7 @@ def load_published(
     columns: Columns | None = None,
     skip_bad_rows: bool = False,
     **options: Any,
-) -> TaskSet:
+) -> ListTaskSet:
     """Returns a published set, from ``$LLM_ENVS_DATA`` if it is there, else from the hub.
 
     Args:

@@ -11,7 +11,16 @@ from typing import Any
 from llm_envs.task_rows import Columns, Row, RowReader, Sources, build, load_splits, read_row
 from llm_envs.tasks import ListTaskSet, TaskError, reject_options
 
-__all__ = ["SUFFIXES", "fetch", "hub_sources", "load_files", "load_hub", "load_path", "looks_like_path", "split_files"]
+__all__ = [
+    "SUFFIXES",
+    "fetch",
+    "hub_sources",
+    "load_files",
+    "load_hub",
+    "load_path",
+    "looks_like_path",
+    "split_files",
+]
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 SPLIT_NAMES = ("train", "test", "validation", "valid", "val", "dev")

@@ -7,9 +7,8 @@ from typing import Any
 
 from gymnasium import error
 
-from llm_envs.core import Outcome, RenderMode
+from llm_envs.core import Outcome, RenderMode, check_rounds
 from llm_envs.math.base import BOX_EXAMPLES, SOLVE, GradeFunction, MathEnv
-from llm_envs.math.env import check_rounds
 from llm_envs.math.grading import Verdict
 from llm_envs.parsing import boxed
 from llm_envs.rewards import TEAM

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gymnasium import error
-
-from llm_envs.core import Outcome, RenderMode
+from llm_envs.core import Outcome, RenderMode, check_rounds
 from llm_envs.math.base import BOX_EXAMPLES, SOLVE, VERIFY_EXAMPLES, GradeFunction, MathEnv
 from llm_envs.math.grading import Verdict
 from llm_envs.parsing import InvalidAction, boxed, tag
@@ -278,14 +276,3 @@ class Math4Agent(_Pipeline):
 
     def _instructions(self, agent: str) -> str:
         return self._ROLES[agent]
-
-
-def check_rounds(max_rounds: int) -> int:
-    """``max_rounds``, if it is a positive integer.
-
-    Raises:
-        gymnasium.error.Error: It is not.
-    """
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-        raise error.Error(f"`max_rounds` must be an integer of 1 or more, actual value: {max_rounds!r}.")
-    return max_rounds

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llm_envs.core import Outcome, RenderMode
+from llm_envs.core import Outcome, RenderMode, check_rounds
 from llm_envs.math.base import BOX_EXAMPLES, SOLVE, GradeFunction, MathEnv
-from llm_envs.math.env import check_rounds
 from llm_envs.math.grading import Verdict
 from llm_envs.parsing import boxed, code_block
 from llm_envs.tasks import Task, TaskSet

@@ -55,7 +55,8 @@ def test_seed(env_id, wrapping, tmp_path):
 @pytest.mark.parametrize("env_id", IDS)
 def test_render(env_id, capsys):
     render_test(lambda render_mode: llm_envs.make(env_id, render_mode=render_mode))
-    assert f"Task {llm_envs.make(env_id).unwrapped.tasks.name}/train/" in capsys.readouterr().out
+    tasks = llm_envs.make(env_id).unwrapped.tasks
+    assert f"Task {tasks.name}/train/" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("env_id", PARALLEL_IDS)
@@ -69,4 +70,4 @@ def test_parallel_api(env_id):
 
 
 def test_there_are_parallel_environments():
-    assert PARALLEL_IDS == ["math-debate-v0", "math-tool-2agent-v0"]
+    assert PARALLEL_IDS == ["code-2agent-v0", "math-debate-v0", "math-tool-2agent-v0"]
