@@ -138,13 +138,16 @@ def open_retriever(retriever: str | os.PathLike[str]) -> Retriever:
         RetrieverError: It cannot be opened. A server is only asked when something is searched.
     """
     name = os.fspath(retriever)
-    if not name.startswith(("http://", "https://", "lucene:")):
-        name = str(Path(name).expanduser().resolve())
-    return _open(name)
+    if name.startswith(("http://", "https://", "lucene:")):
+        return _open(name, 0)
+    folder = Path(name).expanduser().resolve()
+    description = folder / DESCRIPTION
+    return _open(str(folder), description.stat().st_mtime_ns if description.is_file() else 0)
 
 
 @lru_cache(maxsize=16)
-def _open(name: str) -> Retriever:
+def _open(name: str, built: int) -> Retriever:
+    """``built`` tells an index from one that was built anew in its place."""
     if name.startswith(("http://", "https://")):
         from llm_envs.tools.retrieval.http import HttpRetriever
 

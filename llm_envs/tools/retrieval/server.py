@@ -30,6 +30,7 @@ class RetrieverServer(ThreadingHTTPServer):
         topk: How many passages a request gets that does not say.
 
     Raises:
+        RetrieverError: ``topk`` is not valid.
         OSError: The address is taken or not allowed.
     """
 
@@ -39,6 +40,8 @@ class RetrieverServer(ThreadingHTTPServer):
     def __init__(
         self, retriever: Retriever, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, topk: int = DEFAULT_TOPK
     ) -> None:
+        if not 1 <= topk <= MAX_K:
+            raise RetrieverError(f"topk must be from 1 to {MAX_K}, got {topk!r}")
         self.retriever = retriever
         self.topk = topk
         self._connections: set[Any] = set()

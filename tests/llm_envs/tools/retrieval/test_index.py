@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import socket
 import subprocess
 import sys
 
@@ -90,9 +92,24 @@ def test_an_unknown_kind(tmp_path):
         build_index(PASSAGES, tmp_path / "index", kind="bm52")
 
 
+def test_an_index_that_was_built_anew_is_opened_anew(tmp_path):
+    folder = build_index(PASSAGES[:1], tmp_path / "index")
+    assert open_retriever(folder).search(["cat"], 1) == [[]]
+    shutil.rmtree(folder)
+    build_index(PASSAGES, folder)
+    assert open_retriever(folder).search(["cat"], 1)[0][0].id == "p2"
+
+
 def test_serving_what_is_not_there(tmp_path, capsys):
     assert main(["serve-retriever", "--index", str(tmp_path / "nothing")]) == 2
     assert "there is no index folder" in capsys.readouterr().err
+    folder = build_index(PASSAGES, tmp_path / "index")
+    assert main(["serve-retriever", "--index", str(folder), "--topk", "0", "--port", "0"]) == 2
+    assert "topk must be from 1 to 1000, got 0" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve-retriever", "--index", str(folder), "--port", port]) == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
 def test_progress_is_told(tmp_path):
