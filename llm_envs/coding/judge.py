@@ -202,7 +202,7 @@ def run_tests(
         result = run(_driver(), json.dumps(request), limits=_limits_of_run(limits, len(waiting)))
         isolation = result.isolation
         lines = result.stdout.split("\n")
-        raws += [_read_report(line) for line in lines[:-1]]  # What follows the last line end was torn off.
+        raws += [_read_report(line) for line in lines[:-1][: len(waiting)]]  # What follows the last line end is torn.
         if len(raws) < len(inputs) and (not raws or raws[-1].status != "timeout"):
             # The test that was running ended the run.
             raws.append(Raw(result.status if result.status != "ok" else "killed", error=result.stderr))
@@ -233,14 +233,19 @@ def _driver() -> str:
 
 
 def _read_report(line: str) -> Raw:
-    report = json.loads(line)
-    output, error, result = (
-        base64.b64decode(report[name]).decode("utf-8", "replace") for name in ("out", "err", "result")
-    )
-    code = report["exit"]
-    if report["ended"] is not None:
-        status = report["ended"]
-    elif report["cpu_over"] or code == -signal.SIGXCPU:
+    try:
+        report = json.loads(line)
+        output, error, result = (
+            base64.b64decode(report[name]).decode("utf-8", "replace") for name in ("out", "err", "result")
+        )
+        code, ended, cpu_over = int(report["exit"]), report["ended"], report["cpu_over"]
+    except (ValueError, TypeError, KeyError, RecursionError):  # Without isolation, a program can reach the driver.
+        return Raw("killed")
+    if ended in ("timeout", "output"):
+        status = ended
+    elif ended is not None:
+        status = "killed"
+    elif cpu_over or code == -signal.SIGXCPU:
         status = "timeout"
     elif code == -_MEMORY_SIGNAL:
         status = "memory"

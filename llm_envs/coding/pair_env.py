@@ -223,7 +223,7 @@ class Code2Agent(CodeEnv):
             form = f"with literal arguments and results, as\n```python\n{line}\n```"
         return (
             f"You are tester_0. Write up to {MAX_TESTS} tests that a right program passes and a program with a mistake "
-            f"fails: special cases first. Do not repeat the examples.{again} Write them {form}."
+            f"fails: special cases first. Do not repeat the examples.{again} Write them {form}"
         )
 
     def _oracle(self, agent: str) -> str:

@@ -156,7 +156,7 @@ class Template:
         if form == "call":
             return f"{text}\n\nWrite the function\n\n    {self.signature()}"
         lines = [f"- {kind.described.format(name=f'`{name}`')}" for name, kind in self.arguments.items()]
-        answer = self.result.described.format(name="the result")
+        answer = self.result.described.replace(" of {name}", "").replace(" {name}", "")
         return f"{text}\n\nInput:\n" + "\n".join(lines) + f"\n\nOutput:\n- {answer}"
 
     def signature(self) -> str:

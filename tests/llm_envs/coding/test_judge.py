@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llm_envs.coding.cases import Case, same_text, same_value
 from llm_envs.coding.judge import judge
 from llm_envs.coding.plain_data import NotPlainDataError, decode, encode
-from llm_envs.tools.sandbox import Limits, default_sandbox
+from llm_envs.tools.sandbox import Limits, RunResult, Sandbox, available_isolation, default_sandbox
 
 
 def forged_programs():
@@ -279,6 +279,28 @@ def test_large_input_and_output():
     ])  # fmt: skip
     assert report.passed
     assert judge("pass", [Case(numbers, "")]).passed  # its input is left unread
+
+
+@pytest.mark.parametrize(
+    "stdout",
+    ["what?\n", "{}\n", "[1]\n", '{"out": 3, "err": "", "result": ""}\n', "what?\n" * 9, "[" * 100_000 + "\n", "torn"],
+)
+def test_a_report_that_no_driver_writes_is_a_failed_test(stdout):
+    def run(code, stdin="", *, limits=None):
+        return RunResult("ok", stdout, "", 0.0, 0, "none")
+
+    report = judge(RIGHT, SUMS, run=run)
+    assert [v.passed for v in report.verdicts] == [False] * len(SUMS)
+
+
+@pytest.mark.parametrize("isolation", ["userns", "none"])
+def test_every_isolation_gives_the_same_verdicts(isolation):
+    if isolation != "none" and isolation not in available_isolation():
+        pytest.skip(f"{isolation} does not work on this machine")
+    with Sandbox(isolation, workers=1) as sandbox:
+        assert judge(RIGHT, SUMS, run=sandbox.run).passed
+        report = judge("def add(a, b): return a - b", ADD, entry_point="add", run=sandbox.run)
+    assert (report.fraction, report.isolation) == (0.0, isolation)
 
 
 def test_no_tests_are_passed_by_any_program():
