@@ -54,18 +54,20 @@ class Member:
     async def verify(self, prompts: Sequence[str], tolerance: float, seed: int) -> SyncReport | None:
         """Prove that the sampler holds the learner's weights; None where the policy is frozen.
 
-        Compared are the log-probs that an update computes (same code, precision and temperature) with the sampler's.
+        Compared are the log-probs that an update computes (same code, precision and temperature) with the sampler's. A
+        temperature below 1 stretches log-probs, and their rounding, by its inverse; so it does ``tolerance``.
 
         Raises:
             WeightSyncError: It does not; the message names the layer group.
         """
         if self.learner is None or self.sync is None:
             return None
+        sampling = self.config.sampling.build()
         return await self.sync.verify(
             self.learner,
-            tolerance=tolerance,
+            tolerance=tolerance / min(1.0, sampling.temperature),
             prompts=prompts,
-            sampling=self.config.sampling.build(),
+            sampling=sampling,
             max_tokens=min(PROOF_TOKENS, self.config.sampling.max_tokens),
             seed=seed,
         )

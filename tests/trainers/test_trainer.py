@@ -246,6 +246,15 @@ def test_failed_episodes_are_counted_and_never_trained_on(settings, tmp_path, mo
     assert sum(trained) == result.metrics["train/turns"] - 4
 
 
+@pytest.mark.parametrize(("temperature", "tolerance"), [(0.5, 2e-4), (1.0, 1e-4), (2.0, 1e-4)])
+def test_the_proof_knows_the_temperature(settings, tmp_path, temperature, tolerance):
+    """Dividing logits by 0.5 doubles every rounding error of a log-prob."""
+    seen = []
+    policy = {"sampling": {"max_tokens": 2, "temperature": temperature}}
+    train(settings(updates=1, policy=policy), out=tmp_path / "run", on_progress=seen.append)
+    assert {report.tol for report in seen[0].synced.values()} == {tolerance}
+
+
 # ---- when something is wrong ----------------------------------------------------------------------------------------
 
 
