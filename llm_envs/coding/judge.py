@@ -28,6 +28,7 @@ from typing import Any
 
 from llm_envs.coding import plain_data
 from llm_envs.coding.cases import Case, call_text, literal, same_text, same_value, shown
+from llm_envs.tools._sandbox_inner import MEMORY_SIGNAL
 from llm_envs.tools.sandbox import Limits, RunResult
 
 __all__ = ["LIMITS", "Report", "RunFunction", "Verdict", "judge", "run_calls", "run_in_sandbox"]
@@ -38,7 +39,6 @@ RunFunction = Callable[..., RunResult]
 LIMITS = Limits(cpu_s=5.0, wall_s=15.0, output_bytes=1 << 20)
 """What a program may use for each test."""
 
-_MEMORY_SIGNAL = 63
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 
 
@@ -247,7 +247,7 @@ def _read_report(line: str) -> Raw:
         status = "killed"
     elif cpu_over or code == -signal.SIGXCPU:
         status = "timeout"
-    elif code == -_MEMORY_SIGNAL:
+    elif code == -MEMORY_SIGNAL:
         status = "memory"
     else:
         status = "ok" if code == 0 else "error" if code > 0 else "killed"
