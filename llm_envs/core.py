@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -43,7 +43,8 @@ class Outcome:
         rewards: Reward parts by agent and name, paid now.
         terminated: The task ended by its rules.
         truncated: A limit was hit.
-        success: The task was solved.
+        success: The task was solved: True or False for all agents alike, or the names of the agents that succeeded. In
+            a zero-sum game that is the winner by play; a draw and a forfeit are no one's success.
         info: Extra deterministic info keys by agent (a verdict, a tool's output).
     """
 
@@ -51,14 +52,15 @@ class Outcome:
     rewards: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     terminated: bool = False
     truncated: bool = False
-    success: bool = False
+    success: bool | Collection[str] = False
     info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class TextEnv(AECEnv[str, str, str | None]):
     """Base class of text environments.
 
-    A subclass sets ``metadata`` (``name`` such as ``"math_2agent_v0"``, ``is_parallelizable``) and implements
+    A subclass sets ``metadata`` (``name`` such as ``"math_2agent_v0"``, ``is_parallelizable``, and ``zero_sum`` where
+    the agents are opponents whose rewards add up to 0 in every step) and implements
 
     * ``_start()`` — begin ``self.task``; return who speaks first (an agent, or a tuple of agents for a round);
     * ``_context(agent)`` — pure: the task, then all that this agent may know so far, in order. It only ever grows at
@@ -86,6 +88,10 @@ class TextEnv(AECEnv[str, str, str | None]):
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "is_parallelizable": False}
     blocking: ClassVar[bool] = False
     """Whether ``step`` may wait for another process; such steps are run off an event loop."""
+    success: bool
+    """Whether any agent succeeded; False while the episode runs."""
+    succeeded: frozenset[str]
+    """The agents that succeeded; empty while the episode runs."""
     spec: EnvSpec | None = None
 
     def __init__(
@@ -174,6 +180,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         self.task_index = self._episode_seed % len(self.tasks) if named is None else named
         self.task: Task = self.tasks[self.task_index]
         self.success = False
+        self.succeeded: frozenset[str] = frozenset()
         self.transcript: list[tuple[str, str]] = []
         agents = self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(agents, 0.0)
@@ -308,7 +315,7 @@ class TextEnv(AECEnv[str, str, str | None]):
     def _info(self, parts: dict[str, float]) -> dict[str, Any]:
         return {
             "reward_parts": parts,
-            "success": self.success,
+            "success": False,
             "task_id": self.task.id,
             "task_index": self.task_index,
         }
@@ -350,7 +357,8 @@ class TextEnv(AECEnv[str, str, str | None]):
                 self.rewards[agent] = 0.0
 
     def _apply(self, outcome: Outcome) -> None:
-        self.success = bool(outcome.success)
+        self.succeeded = self._names_of(outcome.success)
+        self.success = bool(self.succeeded)
         self._pay(outcome.rewards)
         for agent, extra in outcome.info.items():
             self.infos[agent].update(extra)
@@ -364,18 +372,39 @@ class TextEnv(AECEnv[str, str, str | None]):
             for agent in self.agents:
                 self.terminations[agent] = bool(outcome.terminated)
                 self.truncations[agent] = bool(outcome.truncated)
-                self.infos[agent]["success"] = self.success
+                self.infos[agent]["success"] = agent in self.succeeded
             self._round = ()
             self._deads_step_first()
         elif following is not None:
             self._give_turn(following)
 
+    def _names_of(self, success: bool | Collection[str]) -> frozenset[str]:
+        """Which agents succeeded: everyone or nobody for a flag, else those that are named."""
+        if isinstance(success, str):
+            raise TypeError(
+                f"{type(self).__name__}: `success` is a bool or a collection of agents, not the text {success!r}."
+            )
+        if not isinstance(success, Collection):
+            return frozenset(self.possible_agents) if success else frozenset()
+        named = frozenset(success)
+        if not named <= self._action_spaces.keys():
+            raise TypeError(
+                f"{type(self).__name__} gives success to {sorted(named)}; the agents are {self.possible_agents}."
+            )
+        return named
+
     def _render_text(self) -> str:
         lines = [f"Task {self.task.id}\n{self.task.question}"]
         lines += [f"[{agent}]\n{action}" for agent, action in self.transcript]
         if not self.agents or self.terminations[self.agents[0]] or self.truncations[self.agents[0]]:
-            lines.append("Solved." if self.success else "Not solved.")
+            lines.append(self._ending_text())
         return "\n\n".join(lines)
+
+    def _ending_text(self) -> str:
+        if not self.metadata.get("zero_sum"):
+            return "Solved." if self.success else "Not solved."
+        winners = [agent for agent in self.possible_agents if agent in self.succeeded]
+        return f"Won by {' and '.join(winners)}." if winners else "Nobody won by play."
 
 
 _SHARED = frozenset({"tasks", "task", "possible_agents", "_observation_spaces", "_action_spaces", "spec"})

@@ -135,11 +135,20 @@ def check_any_text(make_env: MakeEnv, episodes: int) -> None:
 
 
 def check_rewards(make_env: MakeEnv, episodes: int) -> None:
-    """Point 4: rewards are finite, named, add up, and infos are deterministic."""
+    """Point 4: rewards are finite, named, add up, and infos are deterministic.
+
+    Where ``metadata["zero_sum"]`` says so, the rewards of every step add up to 0 over the agents.
+    """
     for seed in range(episodes):
         for strategy in (_mixed, _oracle, _nonsense):
             env, twin = make_env(), make_env()
             for agent, again in zip(_play(env, seed, strategy), _play(twin, seed, strategy), strict=True):
+                if _zero_sum(env):
+                    _require(
+                        4,
+                        math.isclose(sum(env.rewards.values()), 0.0, abs_tol=1e-9),
+                        f"the rewards of a zero-sum game add up to {sum(env.rewards.values())}: {env.rewards}",
+                    )
                 for name in env.agents:
                     info, total = env.infos[name], env._cumulative_rewards[name]
                     parts = info.get("reward_parts")
@@ -167,13 +176,18 @@ def check_rewards(make_env: MakeEnv, episodes: int) -> None:
 
 
 def check_end(make_env: MakeEnv, episodes: int) -> None:
-    """Point 5: terminated, truncated and success are told apart and told to everybody."""
+    """Point 5: terminated, truncated and success are told apart and told to everybody, success to whom it belongs."""
     for seed in range(episodes):
         for strategy in (_mixed, _oracle, _nonsense):
             env = make_env()
             for _ in _play(env, seed, strategy):
                 over = {env.terminations[a] or env.truncations[a] for a in env.agents}
                 _require(5, isinstance(env.success, bool), f"success must be a bool, got {env.success!r}")
+                _require(
+                    5,
+                    env.success == bool(env.succeeded),
+                    f"success is {env.success}, the agents that succeeded are {sorted(env.succeeded)}",
+                )
                 for agent in env.agents:
                     flags = (env.terminations[agent], env.truncations[agent], env.infos[agent].get("success"))
                     _require(5, all(isinstance(f, bool) for f in flags), f"flags of {agent} must be bools: {flags}")
@@ -181,8 +195,9 @@ def check_end(make_env: MakeEnv, episodes: int) -> None:
                     if env.terminations[agent] or env.truncations[agent]:
                         _require(
                             5,
-                            flags[2] == env.success,
-                            f"infos[{agent!r}]['success'] is {flags[2]}, success is {env.success}",
+                            flags[2] == (agent in env.succeeded),
+                            f"infos[{agent!r}]['success'] is {flags[2]}, success is {env.success} and belongs to "
+                            f"{sorted(env.succeeded)}",
                         )
                     else:
                         _require(5, flags[2] is False, f"{agent} is told of success while the episode runs")
@@ -229,9 +244,16 @@ def check_fork(make_env: MakeEnv, episodes: int) -> None:
 
 
 def check_oracle(make_env: MakeEnv, episodes: int) -> None:
-    """Point 8: the oracle solves the task with the best reward; evasive texts do not solve it."""
+    """Point 8: the oracle solves the task with the best reward; evasive texts do not solve it.
+
+    In a zero-sum game it takes two to solve, and chance may deal the oracle a losing hand: there, the oracle against
+    itself ends by the rules without unusable text, it beats an opponent that only talks nonsense, and an evader loses.
+    """
     for seed in range(episodes):
         env = make_env()
+        if _zero_sum(env):
+            _check_opponents(make_env, seed)
+            continue
         best = _returns(env, seed, _oracle)
         _require(8, env.success, f"playing the oracle does not solve the task {env.task.id}")
         for name, strategy in EVASIONS.items():
@@ -240,6 +262,30 @@ def check_oracle(make_env: MakeEnv, episodes: int) -> None:
             _require(8, not other.success, f"{name} counts as success on the task {other.task.id}")
             for agent, value in got.items():
                 _require(8, value < best[agent] + 1e-9, f"{name} earns {agent} {value}, the oracle {best[agent]}")
+
+
+def _check_opponents(make_env: MakeEnv, seed: int) -> None:
+    env = make_env()
+    for agent in _play(env, seed, _oracle):
+        reason = env.infos[agent].get("invalid_action")
+        _require(8, reason is None, f"the oracle's text of {agent} cannot be used: {reason}")
+        for name in env.agents:
+            ended = not env.round_agents
+            _require(8, not ended or env.terminations[name], f"the oracle against itself does not end for {name}")
+            forfeit = env.infos[name].get("forfeit")
+            _require(8, forfeit is None, f"the oracle against itself ends with a forfeit of {forfeit}")
+    for name, strategy in {"talking nonsense": _nonsense, **EVASIONS}.items():
+        alike = make_env()
+        _returns(alike, seed, strategy)
+        _require(8, not alike.success, f"{name} on every side counts as success on the task {alike.task.id}")
+        for seat in alike.possible_agents:
+            game = make_env()
+            got = _returns(game, seed, _seated(seat, strategy))
+            _require(8, seat not in game.succeeded, f"{name} counts as success of {seat} on the task {game.task.id}")
+            _require(8, got[seat] < 0, f"{name} earns {seat} {got[seat]}: it must lose")
+            if name == "talking nonsense":
+                for other in got.keys() - {seat}:
+                    _require(8, got[other] > 0, f"the oracle of {other} earns {got[other]} against {name} of {seat}")
 
 
 def check_splits(make_env: MakeEnv, episodes: int) -> None:
@@ -317,6 +363,11 @@ def _always(text: str) -> Strategy:
 
 def _nonsense(env: TextEnv, agent: str) -> str:
     return "no idea"
+
+
+def _seated(seat: str, strategy: Strategy) -> Strategy:
+    """``strategy`` in one seat, the oracle in the others."""
+    return lambda env, agent: strategy(env, agent) if agent == seat else env.oracle(agent)
 
 
 def _mixed(env: TextEnv, agent: str) -> str:
@@ -397,6 +448,10 @@ def _returns(env: TextEnv, seed: int, strategy: Strategy) -> dict[str, float]:
         total[agent] += reward
         env.step(None if termination or truncation else strategy(env, agent))
     return total
+
+
+def _zero_sum(env: TextEnv) -> bool:
+    return bool(env.metadata.get("zero_sum", False))
 
 
 def _require(point: int, holds: bool, message: str) -> None:

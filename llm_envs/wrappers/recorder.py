@@ -46,10 +46,9 @@ class EpisodeRecorder(BaseWrapper):
             turn["reward"] = self.env.last(observe=False)[1]
         if over:
             flags = {"terminated": self.env.terminations[agent], "truncated": self.env.truncations[agent]}
-            success = self.env.infos[agent]["success"]
             super().step(action)
             if not self.env.agents:
-                self._write({"success": success, **flags})
+                self._write({"success": self.unwrapped.success, **flags})
             return
         turn = {
             "agent": agent,

@@ -104,9 +104,62 @@ class Twins(TextEnv):
         return f"<say>{self.task.answer}</say>"
 
 
+class Duel(TextEnv):
+    """Nim for two: take one or two stones; who takes the last one wins. Keeps the contract of a zero-sum game."""
+
+    metadata = {
+        "name": "duel_v0",
+        "render_modes": ["human", "ansi"],
+        "is_parallelizable": False,
+        "zero_sum": True,
+    }
+    names = ("player_0", "player_1")
+    stones = ListTaskSet([Task(f"nim/{i}", f"{i} stones.", "") for i in range(3, 8)], name="nim")
+
+    def __init__(self, **kwargs):
+        examples = dict.fromkeys(self.names, ("<take>1</take>", "<take>2</take>", "1"))
+        super().__init__(self.names, self.stones, examples=examples, max_retries=1, invalid_penalty=0.0, **kwargs)
+
+    def _start(self):
+        self.left = int(self.task.question.split()[0])
+        self.moves = []
+        return self.names[0]
+
+    def _context(self, agent):
+        return "\n".join([self.task.question, *self.moves])
+
+    def _instructions(self, agent):
+        return "Say <take>1</take> or <take>2</take>."
+
+    def _play(self, agent, action):
+        return self._take(agent, int(tag(action, "take", ("1", "2"))))
+
+    def _take(self, agent, taken):
+        if taken > self.left:
+            raise InvalidAction("There are not so many stones left.")
+        self.left -= taken
+        self.moves.append(f"{agent} takes {taken}")
+        other = self.names[agent == self.names[0]]
+        if self.left:
+            return Outcome(next=other)
+        return Outcome(rewards=self._paid(agent, other), terminated=True, success={agent})
+
+    def _paid(self, winner, loser):
+        return {winner: {"team": 1.0}, loser: {"team": -1.0}}
+
+    def _forfeit(self, agent):
+        other = self.names[agent == self.names[0]]
+        info = {name: {"forfeit": agent} for name in self.names}
+        return Outcome(rewards=self._paid(other, agent), terminated=True, info=info)
+
+    def _oracle(self, agent):
+        return f"<take>{self.left % 3 or 1}</take>"
+
+
 def test_a_sound_environment_passes():
     check_env(Pair)
     check_env(Twins)
+    check_env(Duel)
 
 
 @pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
@@ -257,6 +310,67 @@ class LateReward(Pair):
             self.infos[self.names[0]]["reward_parts"] = {}
 
 
+class PaysTheWinnerOnly(Duel):
+    def _paid(self, winner, loser):
+        return {winner: {"team": 1.0}}
+
+
+class OneSidedPenalty(Duel):
+    """Nobody gets what unusable text costs."""
+
+    def __init__(self):
+        super().__init__()
+        self.invalid_penalty = -0.1
+
+
+class GiftIsSuccess(Duel):
+    def _forfeit(self, agent):
+        outcome = super()._forfeit(agent)
+        return Outcome(None, outcome.rewards, terminated=True, success=set(self.names) - {agent}, info=outcome.info)
+
+
+class LoserIsToldOfSuccess(Duel):
+    def _apply(self, outcome):
+        super()._apply(outcome)
+        for agent in self.agents:
+            self.infos[agent]["success"] = self.success
+
+
+class CountsNobody(Duel):
+    def _apply(self, outcome):
+        super()._apply(outcome)
+        self.succeeded = frozenset()
+
+
+class ForfeitIsADraw(Duel):
+    def _forfeit(self, agent):
+        return Outcome(terminated=True)
+
+
+class AnyDigitCounts(Duel):
+    """Lenient parsing: a tag that was cut off or turned round is still a move."""
+
+    def _play(self, agent, action):
+        digits = [int(c) for c in action if c in "12"]
+        return self._take(agent, digits[0]) if digits else super()._play(agent, action)
+
+
+class SecondPlayerHasNoOracle(Duel):
+    def _oracle(self, agent):
+        return super()._oracle(agent) if agent == self.names[0] else "<take>9</take>"
+
+
+class OracleGivesUp(Duel):
+    def _play(self, agent, action):
+        return self._forfeit(agent) if "2" in action else super()._play(agent, action)
+
+
+class EndsAtALimit(Duel):
+    def _play(self, agent, action):
+        outcome = super()._play(agent, action)
+        return outcome if outcome.next else Outcome(rewards=outcome.rewards, truncated=True)
+
+
 @pytest.mark.parametrize(
     ("broken", "point"),
     [
@@ -281,6 +395,16 @@ class LateReward(Pair):
         (SameSplits, 9),
         (SkipsDeadSteps, 10),
         (LateReward, 10),
+        (PaysTheWinnerOnly, 4),
+        (OneSidedPenalty, 4),
+        (GiftIsSuccess, 3),
+        (LoserIsToldOfSuccess, 5),
+        (CountsNobody, 5),
+        (ForfeitIsADraw, 8),
+        (AnyDigitCounts, 8),
+        (SecondPlayerHasNoOracle, 8),
+        (OracleGivesUp, 8),
+        (EndsAtALimit, 8),
     ],
 )
 def test_a_broken_point_is_noticed(broken, point):
@@ -352,3 +476,52 @@ def test_reason_reaches_the_agent_and_retries_are_bounded():
 
 def test_invalid_action_is_a_gymnasium_error():
     assert issubclass(InvalidAction, llm_envs.registration.error.InvalidAction)
+
+
+def test_success_belongs_to_the_winner_by_play():
+    env = Duel(render_mode="ansi")
+    env.reset(options={"task_index": 1})  # four stones: the first player leaves three
+    while env.round_agents:
+        env.step(env.oracle(env.agent_selection))
+    assert env.success
+    assert env.succeeded == {"player_0"}
+    assert {agent: env.infos[agent]["success"] for agent in env.agents} == {"player_0": True, "player_1": False}
+    assert env.rewards == {"player_0": 1.0, "player_1": -1.0}
+    assert env.render().endswith("Won by player_0.")
+
+
+def test_a_forfeit_pays_and_is_no_success():
+    env = Duel(render_mode="ansi")
+    env.reset(seed=0)
+    env.step("pass")
+    env.step("pass")
+    assert not env.success
+    assert env.succeeded == frozenset()
+    assert not any(env.infos[agent]["success"] for agent in env.agents)
+    assert env.rewards == {"player_0": -1.0, "player_1": 1.0}
+    assert env.render().endswith("Nobody won by play.")
+
+
+@pytest.mark.parametrize(
+    ("success", "message"),
+    [("player_0", r"not the text 'player_0'"), ({"player_7"}, r"gives success to \['player_7'\]; the agents are")],
+)
+def test_success_of_a_stranger_is_refused(success, message):
+    class Odd(Duel):
+        def _forfeit(self, agent):
+            return Outcome(terminated=True, success=success)
+
+    env = Odd()
+    env.reset(seed=0)
+    env.step("pass")
+    with pytest.raises(TypeError, match=message):
+        env.step("pass")
+
+
+def test_success_for_all_names_all():
+    env = Pair()
+    env.reset(seed=0)
+    while env.round_agents:
+        assert not env.succeeded
+        env.step(env.oracle(env.agent_selection))
+    assert env.succeeded == set(env.possible_agents)

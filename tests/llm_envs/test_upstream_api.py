@@ -56,7 +56,7 @@ def test_seed(env_id, wrapping, tmp_path):
 def test_render(env_id, capsys):
     render_test(lambda render_mode: llm_envs.make(env_id, render_mode=render_mode))
     tasks = llm_envs.make(env_id).unwrapped.tasks
-    assert f"Task {tasks.name}/train/" in capsys.readouterr().out
+    assert f"Task {tasks.name}/{tasks.split}/" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("env_id", PARALLEL_IDS)
