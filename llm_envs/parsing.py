@@ -9,12 +9,14 @@ missing, doubled, unbalanced or empty is not repaired.
 'approve'
 >>> code_block("```python\nprint(4)\n```")
 'print(4)\n'
+>>> moves("Up, then right: [U, r]", {"U": "U", "u": "U", "R": "R", "r": "R"}.get, limit=10)
+['U', 'R']
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gymnasium import error
 
@@ -158,3 +160,52 @@ def code_block(text: str, language: str = "python") -> str:
     if not blocks[-1].strip():
         raise InvalidAction(f"The {language} code block is empty.")
     return blocks[-1]
+
+
+def moves(text: str, read: Callable[[str], str | None], *, limit: int, form: str = "[move, move, ...]") -> list[str]:
+    """The items of the last bracketed list of ``text``, such as ``[U, R, R]``.
+
+    The last list counts, so that an agent may think aloud and correct itself. Items are separated by commas; spaces
+    around them and quotes as Python prints them do not matter. What an item may be is for ``read`` to say; one item
+    that cannot be read makes the whole list unusable.
+
+    Args:
+        text: The action.
+        read: Returns the canonical spelling of an item (stripped, without quotes), or None if it is no move. The
+            ``get`` of a dict from spellings to moves will do.
+        limit: The most items that are accepted.
+        form: How a list is written, for the reason that the agent reads. It should not itself be a list of moves:
+            an agent that echoes it must not have answered.
+
+    Returns:
+        At least one and at most ``limit`` moves.
+
+    Raises:
+        InvalidAction: There is no list, the last one is not closed or is empty, an item is no move, or there are more
+            than ``limit``.
+    """
+    close, start = text.rfind("]"), text.rfind("[")
+    if start > close:
+        raise InvalidAction(f"The last [ is not closed. Write {form}.")
+    start = text.rfind("[", 0, close) if close > 0 else -1
+    if start < 0:
+        raise InvalidAction(f"No list of moves was found. Write {form}.")
+    count = text.count(",", start, close) + 1
+    if count > limit:
+        raise InvalidAction(f"{count} moves were given; the limit is {limit}.")
+    items = text[start + 1 : close].split(",")
+    found = [read(_unquoted(item)) for item in items]
+    for item, move in zip(items, found, strict=True):
+        if move is None:
+            if count == 1 and not item.strip():
+                raise InvalidAction(f"The list of moves is empty. Write {form}.")
+            raise InvalidAction(f"{item.strip()[:60]!r} is not a move. Write {form}.")
+    return [move for move in found if move is not None]
+
+
+def _unquoted(item: str) -> str:
+    """``item`` without surrounding spaces and without one pair of equal quotes."""
+    item = item.strip()
+    if len(item) > 1 and item[0] in "'\"" and item[-1] == item[0]:
+        return item[1:-1].strip()
+    return item

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_envs.parsing import InvalidAction, boxed, code_block, one_tag, tag
+from llm_envs.parsing import InvalidAction, boxed, code_block, moves, one_tag, tag
 
 plain = st.text(st.characters(blacklist_characters="{}\\", blacklist_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -151,3 +151,81 @@ def test_one_of_several_tags(text, found):
 def test_no_or_several_tags(text, reason):
     with pytest.raises(InvalidAction, match=reason):
         one_tag(text, ("ask", "answer"))
+
+
+LETTERS = {spelling: letter for letter in "UDLR" for spelling in (letter, letter.lower())}.get
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[U]", "U"),
+        ("[U,R , d]", "URD"),
+        ("First [D], no: [ U , U ]. Done.", "UU"),  # the last list counts
+        ("['U', \"R\"]", "UR"),  # as Python prints a list
+        ("[\n  U,\n  R\n]", "UR"),
+        ("I [hope] so.\n[L]", "L"),
+    ],
+)
+def test_moves(text, found):
+    assert moves(text, LETTERS, limit=3) == list(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "No list of moves was found"),
+        ("U, R", "No list of moves was found"),
+        ("U]", "No list of moves was found"),
+        ("]", "No list of moves was found"),
+        ("[U", "not closed"),
+        ("[U] and then [R, ", "not closed"),  # the earlier list does not stand in for a later one
+        ("]U ,R[", "not closed"),
+        ("[]", "is empty"),
+        ("[ ]", "is empty"),
+        ("[U,]", "'' is not a move"),
+        ("[U,,R]", "'' is not a move"),
+        ("[U R]", "'U R' is not a move"),
+        ("[U; R]", "not a move"),
+        ("[up]", "'up' is not a move. Write \\[move, move, ...\\]"),
+        ("[U, X]", "'X' is not a move"),
+        ("[U] is my answer [1]", "'1' is not a move"),  # nor does the earlier list stand in for what is no list
+        ("[[U, R]]", "'R]' is not a move"),
+        ("['U, R']", '\\"\'U\\" is not a move'),
+        ("[move, move, ...]", "'move' is not a move"),
+        ("[U, U, U, U]", "4 moves were given; the limit is 3"),
+        ("[" + "U," * 400_000 + "U]", "400001 moves were given"),
+    ],
+)
+def test_no_moves(text, reason):
+    with pytest.raises(InvalidAction, match=reason):
+        moves(text, LETTERS, limit=3)
+
+
+def test_moves_of_several_words_are_read_by_the_domain():
+    def read(item):
+        words = item.lower().strip("()").split()
+        return " ".join(words) if words[:1] in (["stack"], ["unstack"]) and len(words) == 3 else None
+
+    assert moves("[unstack a b, (STACK  a c)]", read, limit=5) == ["unstack a b", "stack a c"]
+    with pytest.raises(InvalidAction, match=r"'stack a' is not a move. Write \[unstack x y, ...\]"):
+        moves("[stack a]", read, limit=5, form="[unstack x y, ...]")
+
+
+@given(st.text())
+def test_any_text_is_a_list_of_moves_or_has_a_reason(text):
+    try:
+        found = moves(text, LETTERS, limit=5)
+    except InvalidAction as reason:
+        assert str(reason)
+    else:
+        assert set(found) <= set("UDLR")
+        assert 1 <= len(found) <= 5
+
+
+@given(
+    st.text(st.characters(blacklist_characters="[]", blacklist_categories=["Cs"])),
+    st.lists(st.sampled_from("UDLR"), min_size=1, max_size=5),
+)
+def test_what_is_said_around_a_list_does_not_change_it(said, plan):
+    assert moves(f"{said}[X] {said}[{', '.join(plan)}]{said}", LETTERS, limit=5) == plan
