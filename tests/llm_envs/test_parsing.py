@@ -216,11 +216,10 @@ def test_moves_of_several_words_are_read_by_the_domain():
 def test_any_text_is_a_list_of_moves_or_has_a_reason(text):
     try:
         found = moves(text, LETTERS, limit=5)
-    except InvalidAction as reason:
-        assert str(reason)
-    else:
-        assert set(found) <= set("UDLR")
-        assert 1 <= len(found) <= 5
+    except InvalidAction:
+        return
+    assert set(found) <= set("UDLR")
+    assert 1 <= len(found) <= 5
 
 
 @given(
