@@ -90,9 +90,9 @@ class PlanningEnv(TextEnv):
     }
     """Reward coefficients. A domain may change them and add its own, which it pays in :meth:`_turn_parts`."""
     default_max_moves: ClassVar[int] = 100
-    notations: ClassVar[tuple[str, ...]] = ("moves",)
-    list_form: ClassVar[str] = "[move, move, ...]"
-    """How a list is written, in the instructions and in reasons. Not itself a usable list."""
+    notations: ClassVar[Mapping[str, str]] = {"moves": "[move, move, ...]"}
+    """How moves may be written, each with the form of its list as instructions and reasons show it (not itself a usable
+    list). The first is the default; ``self.notation`` is the one chosen, ``self.list_form`` its form."""
 
     def __init__(
         self,
@@ -112,9 +112,10 @@ class PlanningEnv(TextEnv):
         self.max_moves = self.default_max_moves if max_moves is None else max_moves
         if isinstance(self.max_moves, bool) or not isinstance(self.max_moves, int) or self.max_moves < 1:
             raise error.Error(f"`max_moves` must be an integer of 1 or more, actual value: {max_moves!r}.")
-        self.notation = self.notations[0] if notation is None else notation
+        self.notation = next(iter(self.notations)) if notation is None else notation
         if self.notation not in self.notations:
             raise error.Error(f"`notation` must be one of {', '.join(self.notations)}, actual value: {notation!r}.")
+        self.list_form = self.notations[self.notation]
         self.coefficients = FrozenDict({**self.default_rewards, **_check_rewards(rewards or {}, self.default_rewards)})
         super().__init__(
             self.roles,
