@@ -9,11 +9,12 @@ environment keeps, and :func:`llm_envs.testing.check_env` checks it.
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,9 +23,10 @@ from pettingzoo import AECEnv
 
 from llm_envs import rewards as reward_parts
 from llm_envs.console import printable
+from llm_envs.copying import copy_state
 from llm_envs.parsing import InvalidAction
 from llm_envs.spaces import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, FreeText, TextObs
-from llm_envs.tasks import Task, TaskSet, stable_hash
+from llm_envs.tasks import Task, TaskSet
 
 if TYPE_CHECKING:
     from llm_envs.registration import EnvSpec
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
 AGENT_NAME = re.compile(r"[a-z]+_[0-9]+")
 RenderMode = Literal["human", "ansi"] | None
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, init=False)
 class Outcome:
-    """What follows from an action, or from a finished round.
+    """What follows from an action, or from a finished round. Nobody changes one, so it may be shared between episodes.
 
     Attributes:
         next: Who speaks next: one agent, a tuple of agents that act on the same information (a round), or None when the
@@ -48,12 +52,29 @@ class Outcome:
         info: Extra deterministic info keys by agent (a verdict, a tool's output).
     """
 
-    next: str | tuple[str, ...] | None = None
-    rewards: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    terminated: bool = False
-    truncated: bool = False
-    success: bool | Collection[str] = False
-    info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    next: str | tuple[str, ...] | None
+    rewards: Mapping[str, Mapping[str, float]]
+    terminated: bool
+    truncated: bool
+    success: bool | Collection[str]
+    info: Mapping[str, Mapping[str, Any]]
+
+    # Not frozen and not generated: a frozen dataclass takes four times as long to make, and there is one a turn.
+    def __init__(
+        self,
+        next: str | tuple[str, ...] | None = None,
+        rewards: Mapping[str, Mapping[str, float]] = _NOTHING,
+        terminated: bool = False,
+        truncated: bool = False,
+        success: bool | Collection[str] = False,
+        info: Mapping[str, Mapping[str, Any]] = _NOTHING,
+    ) -> None:
+        self.next = next
+        self.rewards = rewards
+        self.terminated = terminated
+        self.truncated = truncated
+        self.success = success
+        self.info = info
 
 
 class TextEnv(AECEnv[str, str, str | None]):
@@ -127,6 +148,8 @@ class TextEnv(AECEnv[str, str, str | None]):
             agent: FreeText(MAX_ACTION_CHARS, examples=tuple((examples or {}).get(agent, ()))) for agent in agents
         }
         self._seed_sequence: tuple[int, int] | None = None
+        self._alone = {agent: (agent,) for agent in agents}
+        self._started = False
 
     # ---- what an author writes -------------------------------------------------------------------------------------
 
@@ -173,37 +196,59 @@ class TextEnv(AECEnv[str, str, str | None]):
         Raises:
             gymnasium.error.Error: ``seed`` is not a non-negative integer, or ``task_index`` is out of range.
         """
-        index = (options or {}).get("task_index")
+        index = options.get("task_index") if options else None
         named = None if index is None else _check_index(index, self.tasks)  # before anything of the episode changes
         self._episode_seed = self._next_seed(seed)
         self._np_random: np.random.Generator | None = None
-        self.task_index = self._episode_seed % len(self.tasks) if named is None else named
-        self.task: Task = self.tasks[self.task_index]
+        self._np_state: Mapping[str, Any] | None = None
+        self.task_index = number = self._episode_seed % len(self.tasks) if named is None else named
+        self.task: Task = (task := self.tasks[number])
+        self._started = True
         self.success = False
-        self.succeeded: frozenset[str] = frozenset()
+        self.succeeded = frozenset()
         self.transcript: list[tuple[str, str]] = []
-        agents = self.agents = list(self.possible_agents)
+        agents = self.agents = self.possible_agents.copy()
         self.rewards = dict.fromkeys(agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = self.rewards.copy()
+        self._all_zero = True
         self.terminations = dict.fromkeys(agents, False)
-        self.truncations = dict.fromkeys(agents, False)
-        self.infos = {agent: self._info({}) for agent in agents}
+        self.truncations = self.terminations.copy()
+        name = task.id
+        self.infos: dict[str, dict[str, Any]] = {
+            agent: {"reward_parts": {}, "success": False, "task_id": name, "task_index": number} for agent in agents
+        }
         self._skip_agent_selection = None
         self._feedback: dict[str, str] = {}
-        self._retries = 0
-        self._round_rewards: dict[str, dict[str, float]] = {}
         self._give_turn(self._start())
 
     def observe(self, agent: str) -> TextObs:
         """The whole prompt of ``agent``'s turn now. Pure; legal for any agent at any time after a reset."""
-        if not hasattr(self, "task"):
+        if not self._started:
             raise error.ResetNeeded("Cannot call `observe` before calling `reset`.")
-        if agent not in self._action_spaces:
-            raise error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
-        parts = [self._context(agent), self._instructions(agent)]
+        if agent not in self._alone:
+            raise self._unknown(agent)
+        text = f"{self._context(agent)}\n\n{self._instructions(agent)}"
         if agent in self._feedback:
-            parts.append(f"Your last answer could not be used: {self._feedback[agent]}")
-        return TextObs("\n\n".join(parts))
+            text = f"{text}\n\nYour last answer could not be used: {self._feedback[agent]}"
+        return TextObs(text)
+
+    def last(self, observe: bool = True) -> tuple[TextObs | None, float, bool, bool, dict[str, Any]]:
+        """Observation, reward since its last turn, ``terminated``, ``truncated`` and info of ``agent_selection``."""
+        agent = self.agent_selection
+        return (
+            self.observe(agent) if observe else None,
+            self._cumulative_rewards[agent],
+            self.terminations[agent],
+            self.truncations[agent],
+            self.infos[agent],
+        )
+
+    def agent_iter(self, max_iter: int = sys.maxsize) -> Iterator[str]:
+        """Yield ``agent_selection`` until nobody is left, or ``max_iter`` times; the loop's body calls ``step``."""
+        for _ in range(min(max_iter, sys.maxsize)):
+            if not self.agents:
+                return
+            yield self.agent_selection
 
     def step(self, action: str | None) -> None:
         """Play ``action`` for ``agent_selection``. Any string is legal; None only for an agent whose episode is over.
@@ -221,18 +266,23 @@ class TextEnv(AECEnv[str, str, str | None]):
         if not isinstance(action, str):
             raise error.InvalidAction(f"{agent} expects a str action, actual type: {type(action).__name__}.")
         self._cumulative_rewards[agent] = 0.0
-        self.infos[agent] = self._info({})
-        self._feedback.pop(agent, None)
+        self.infos[agent] = info = {
+            "reward_parts": {},
+            "success": False,
+            "task_id": self.task.id,
+            "task_index": self.task_index,
+        }
+        if self._feedback:
+            self._feedback.pop(agent, None)
         self.transcript.append((agent, action))
         in_round = len(self._round) > 1
-        paid: dict[str, float] = {}
+        paid: dict[str, float] | None = None
         try:
             if len(action) > MAX_ACTION_CHARS:
                 raise InvalidAction(f"The text is {len(action)} characters long; the limit is {MAX_ACTION_CHARS}.")
             outcome = self._play(agent, action)
         except InvalidAction as reason:
-            self._feedback[agent] = str(reason)
-            self.infos[agent]["invalid_action"] = str(reason)
+            info["invalid_action"] = self._feedback[agent] = str(reason)
             paid = {reward_parts.INVALID: self.invalid_penalty}
             if not in_round and self._retries < self.max_retries:
                 self._retries += 1
@@ -282,12 +332,14 @@ class TextEnv(AECEnv[str, str, str | None]):
         """The episode's own generator, seeded by ``reset``."""
         if self._np_random is None:
             self._np_random = np.random.default_rng(self._episode_seed)
+            if self._np_state is not None:
+                self._np_random.bit_generator.state = self._np_state
         return self._np_random
 
     def oracle(self, agent: str) -> str:
         """An action text that solves ``agent``'s part of the current task."""
-        if agent not in self._action_spaces:
-            raise error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
+        if agent not in self._alone:
+            raise self._unknown(agent)
         return self._oracle(agent)
 
     def fork(self) -> TextEnv:
@@ -296,7 +348,13 @@ class TextEnv(AECEnv[str, str, str | None]):
         Task set, spaces and tools are shared (they do not change during an episode); episode state is copied.
         """
         other = object.__new__(type(self))
-        other.__dict__.update({k: v if k in _SHARED else _copy(v) for k, v in self.__dict__.items()})
+        state = other.__dict__
+        for name, value in self.__dict__.items():
+            state[name] = value if name in _SHARED else copy_state(value)
+        if self._started:
+            state["transcript"] = self.transcript.copy()
+            if self._np_random is not None:
+                state.update(_generator_state(self._np_random))
         return other
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -310,27 +368,26 @@ class TextEnv(AECEnv[str, str, str | None]):
             self._seed_sequence = (int(np.random.SeedSequence().generate_state(1, np.uint64)[0]), 0)
         else:
             self._seed_sequence = (self._seed_sequence[0], self._seed_sequence[1] + 1)
-        return stable_hash("episode", *self._seed_sequence)
+        return _episode_hash(*self._seed_sequence)
 
-    def _info(self, parts: dict[str, float]) -> dict[str, Any]:
-        return {
-            "reward_parts": parts,
-            "success": False,
-            "task_id": self.task.id,
-            "task_index": self.task_index,
-        }
+    def _unknown(self, agent: str) -> error.Error:
+        return error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
 
     def _give_turn(self, following: str | tuple[str, ...]) -> None:
-        self._round = (following,) if isinstance(following, str) else tuple(following)
-        if not self._round or not set(self._round) <= self._action_spaces.keys():
+        if isinstance(following, str):
+            agents = self._alone.get(following, ())
+        else:
+            agents = tuple(following)
+        if not agents or not (agents is self._alone.get(agents[0]) or set(agents) <= self._alone.keys()):
             raise TypeError(
                 f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}."
             )
+        self._round = agents
         self._retries = 0
-        self._round_rewards = {}
-        self.agent_selection = self._round[0]
+        self._round_rewards: dict[str, dict[str, float]] = {}
+        self.agent_selection = agents[0]
 
-    def _advance_round(self, agent: str, outcome: Outcome | None, paid: dict[str, float]) -> Outcome | None:
+    def _advance_round(self, agent: str, outcome: Outcome | None, paid: dict[str, float] | None) -> Outcome | None:
         """Hold everything back until the round is complete, so that nobody can see what another one did."""
         if outcome is not None:
             raise TypeError(
@@ -346,7 +403,30 @@ class TextEnv(AECEnv[str, str, str | None]):
         held, self._round_rewards = self._round_rewards, {}
         return _with_rewards(self._end_round(), held)
 
+    def _clear_rewards(self) -> None:
+        if not self._all_zero:
+            self.rewards = dict.fromkeys(self.rewards, 0.0)
+            self._all_zero = True
+
+    def _was_dead_step(self, action: str | None) -> None:
+        """As in ``AECEnv``, for what holds here: the episode ends for all agents at once, and they leave in order."""
+        if action is not None:
+            raise ValueError("when an agent is dead, the only valid action is None")
+        agent, agents = self.agent_selection, self.agents
+        for values in (self.terminations, self.truncations, self.rewards, self._cumulative_rewards, self.infos):
+            del values[agent]
+        agents.remove(agent)
+        self._clear_rewards()
+        if agents:
+            self.agent_selection = agents[0]
+        else:
+            self.agent_selection, self._skip_agent_selection = self._skip_agent_selection, None
+
     def _pay(self, paid: Mapping[str, Mapping[str, float]]) -> None:
+        if not paid:
+            self._clear_rewards()
+            return
+        self._all_zero = False
         for agent in self.agents:
             parts = paid.get(agent)
             if parts:
@@ -357,11 +437,13 @@ class TextEnv(AECEnv[str, str, str | None]):
                 self.rewards[agent] = 0.0
 
     def _apply(self, outcome: Outcome) -> None:
-        self.succeeded = self._names_of(outcome.success)
-        self.success = bool(self.succeeded)
+        if outcome.success is not False or self.success:
+            self.succeeded = self._names_of(outcome.success)
+            self.success = bool(self.succeeded)
         self._pay(outcome.rewards)
-        for agent, extra in outcome.info.items():
-            self.infos[agent].update(extra)
+        if outcome.info:
+            for agent, extra in outcome.info.items():
+                self.infos[agent].update(extra)
         over = outcome.terminated or outcome.truncated
         following = outcome.next
         if over != (following is None):
@@ -369,12 +451,13 @@ class TextEnv(AECEnv[str, str, str | None]):
                 f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}."
             )
         if over:
+            terminated, truncated = bool(outcome.terminated), bool(outcome.truncated)
             for agent in self.agents:
-                self.terminations[agent] = bool(outcome.terminated)
-                self.truncations[agent] = bool(outcome.truncated)
+                self.terminations[agent] = terminated
+                self.truncations[agent] = truncated
                 self.infos[agent]["success"] = agent in self.succeeded
             self._round = ()
-            self._deads_step_first()
+            self._skip_agent_selection, self.agent_selection = self.agent_selection, self.agents[0]
         elif following is not None:
             self._give_turn(following)
 
@@ -387,7 +470,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         if not isinstance(success, Collection):
             return frozenset(self.possible_agents) if success else frozenset()
         named = frozenset(success)
-        if not named <= self._action_spaces.keys():
+        if not named <= self._alone.keys():
             raise TypeError(
                 f"{type(self).__name__} gives success to {sorted(named)}; the agents are {self.possible_agents}."
             )
@@ -407,25 +490,25 @@ class TextEnv(AECEnv[str, str, str | None]):
         return f"Won by {' and '.join(winners)}." if winners else "Nobody won by play."
 
 
-_SHARED = frozenset({"tasks", "task", "possible_agents", "_observation_spaces", "_action_spaces", "spec"})
+_SHARED = frozenset(
+    {"tasks", "task", "possible_agents", "_observation_spaces", "_action_spaces", "_alone", "spec", "transcript"}
+    | {"_np_random", "_np_state"}
+)
+"""What a fork does not copy: it never changes, or :meth:`TextEnv.fork` sees to it."""
 
 
-def _copy(value: Any) -> Any:
-    """Copy episode state: containers recursively, the rest by ``copy.deepcopy``; functions and tasks are shared."""
-    kind = type(value)
-    if kind in (str, int, float, bool, bytes, type(None), frozenset):
-        return value
-    if kind is dict:
-        return {k: _copy(v) for k, v in value.items()}
-    if kind is list:
-        return [_copy(v) for v in value]
-    if kind is tuple:
-        return tuple(_copy(v) for v in value)
-    if kind is set:
-        return set(value)
-    if callable(value) or isinstance(value, (TaskSet, Task)):
-        return value
-    return copy.deepcopy(value)
+def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    """What a fork keeps of the generator: its state alone, because making one is costly and few forks draw from it."""
+    bits = generator.bit_generator
+    if bits.seed_seq.n_children_spawned:  # type: ignore[attr-defined]
+        return {"_np_random": copy_state(generator)}
+    return {"_np_random": None, "_np_state": bits.state}
+
+
+def _episode_hash(seed: int, number: int) -> int:
+    """``stable_hash("episode", seed, number)``, spelled out because it is taken once an episode."""
+    text = b"8:sepisode%d:i%d%d:i%d" % (len(str(seed)) + 1, seed, len(str(number)) + 1, number)
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 def _with_rewards(outcome: Outcome, extra: Mapping[str, Mapping[str, float]]) -> Outcome:
