@@ -1,8 +1,9 @@
 """The registry of environments: ``register``, ``spec``, ``make``, ``make_parallel``.
 
 Ids are ``<name>-v<version>``; an id without a version means the newest. Every registered environment is also known to
-PettingZoo's own registry as ``llm_envs/<id>``. Errors follow Gymnasium's wording and are subclasses of
-``gymnasium.error.Error``.
+PettingZoo's own registry as ``llm_envs/<id>``. The games of other libraries are not registered one by one: ids such as
+``openspiel/kuhn_poker`` and ``pettingzoo/chess_v6`` are looked up when they are asked for (:data:`ADAPTERS`). Errors
+follow Gymnasium's wording and are subclasses of ``gymnasium.error.Error``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from pettingzoo.utils.conversions import aec_to_parallel
 from llm_envs.wrappers.order import OrderEnforcing
 
 NAMESPACE = "llm_envs"
+ADAPTERS = {"openspiel": "llm_envs.games.openspiel_catalog", "pettingzoo": "llm_envs.games.classic_catalog"}
+"""Namespaces of other libraries' games, and the module that knows them, which is imported when such an id is asked for.
+It has ``find(name, version) -> EnvSpec`` (no version means the newest) and ``names() -> list[str]``."""
 ENV_ID = re.compile(r"(?:(?P<namespace>[\w:-]+)/)?(?P<name>[\w:.-]+?)(?:-v(?P<version>\d+))?")
 
 
@@ -75,20 +79,24 @@ registry: dict[str, EnvSpec] = {}
 
 
 def parse_env_id(env_id: str) -> tuple[str, int | None]:
-    """Split an id into name and version (None where there is none).
+    """Split an id into name and version (None where there is none). An adapter's namespace is part of the name.
 
     Raises:
         gymnasium.error.Error: The id is malformed.
-        gymnasium.error.NamespaceNotFound: It has a namespace other than ``llm_envs``.
+        gymnasium.error.NamespaceNotFound: It has a namespace other than ``llm_envs`` and those of :data:`ADAPTERS`.
     """
     match = ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise error.Error(
             f"Malformed environment ID: {env_id}. (Currently all IDs must be of the form (env-name)[-v(version)].)"
         )
-    if match["namespace"] not in (None, NAMESPACE):
-        raise error.NamespaceNotFound(f"Namespace {match['namespace']} not found. Did you mean: `{NAMESPACE}`?")
-    return match["name"], None if match["version"] is None else int(match["version"])
+    namespace, name = match["namespace"], match["name"]
+    if namespace not in (None, NAMESPACE, *ADAPTERS):
+        close = difflib.get_close_matches(namespace, ADAPTERS, n=1) or [NAMESPACE]
+        raise error.NamespaceNotFound(f"Namespace {namespace} not found. Did you mean: `{close[0]}`?")
+    if namespace in ADAPTERS:
+        name = f"{namespace}/{name}"
+    return name, None if match["version"] is None else int(match["version"])
 
 
 def register(
@@ -109,7 +117,10 @@ def register(
     Raises:
         gymnasium.error.RegistrationError: The id has no version, or is taken.
     """
-    if parse_env_id(id)[1] is None:
+    name, version = parse_env_id(id)
+    if "/" in name:
+        raise error.RegistrationError(f"Can't register `{id}`: that namespace belongs to the games of another library.")
+    if version is None:
         raise error.RegistrationError(f"Can't register the unversioned environment `{id}`. Did you mean: `{id}-v0`?")
     if id in registry:
         raise error.RegistrationError(f"Can't register `{id}`: an environment of that id already exists.")
@@ -125,19 +136,23 @@ def spec(env_id: str) -> EnvSpec:
     Raises:
         gymnasium.error.NameNotFound: No environment of that name (the message suggests the closest one).
         gymnasium.error.VersionNotFound: No such version (the message names the versions that there are).
+        gymnasium.error.DependencyNotInstalled: The library of an adapter's game is not installed.
     """
     name, version = parse_env_id(env_id)
+    namespace, _, game = name.rpartition("/")
+    if namespace:
+        return importlib.import_module(ADAPTERS[namespace]).find(game, version)
     versions = sorted(s.version for s in registry.values() if s.name == name)
     _check_name_exists(name, versions)
-    _check_version_exists(name, version, versions)
+    check_version_exists(name, version, versions)
     return registry[f"{name}-v{versions[-1] if version is None else version}"]
 
 
 def make(env_id: str, *, order_enforcing: bool = True, **kwargs: Any) -> AECEnv:
-    """Create a registered environment.
+    """Create a registered environment, or a game of another library.
 
     Args:
-        env_id: Such as ``"math-2agent"`` or ``"math-2agent-v0"``.
+        env_id: Such as ``"math-2agent"``, ``"math-2agent-v0"`` or ``"openspiel/kuhn_poker"``.
         order_enforcing: Wrap it so that calls out of order are refused (PettingZoo's ``OrderEnforcingWrapper``).
         **kwargs: Arguments of the environment; ``llm-envs info <id>`` lists them.
 
@@ -222,7 +237,12 @@ def _check_name_exists(name: str, versions: list[int]) -> None:
     raise error.NameNotFound(f"Environment `{name}` doesn't exist.{hint}")
 
 
-def _check_version_exists(name: str, version: int | None, versions: list[int]) -> None:
+def check_version_exists(name: str, version: int | None, versions: list[int]) -> None:
+    """Check that ``version`` (None for any) is one of ``versions``.
+
+    Raises:
+        gymnasium.error.VersionNotFound: It is not.
+    """
     if version is None or version in versions:
         return
     there_are = ", ".join(f"`v{v}`" for v in versions)
