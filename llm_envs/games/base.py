@@ -165,13 +165,17 @@ class TwoPlayerGame(TextEnv, ABC):
         move = action if action in self._moves() else self._read(action)
         self._history += _SAYS[agent] + move
         self._result = payoff = self._advance(move)
-        return _NEXT[agent] if payoff is None else _ending(payoff)
+        return _NEXT[agent] if payoff is None else self._final(payoff)
+
+    def _final(self, payoff: float) -> Outcome:
+        """The outcome of a game that was played to its end."""
+        return ending(payoff)
 
     def _forfeit(self, agent: str) -> Outcome:
         """The game is lost, and won by the other; a gift is no success."""
         self._history += f"{_SAYS[agent]}forfeits"
         self._result = FORFEIT_PAYS if agent == PLAYERS[1] else -FORFEIT_PAYS
-        return _ending(self._result, agent)
+        return ending(self._result, agent)
 
     def _oracle(self, agent: str) -> str:
         return self._best_move() if self._result is None else ""
@@ -220,7 +224,7 @@ def _outcome(agent: str, payoff: float) -> str:
 
 
 @lru_cache(maxsize=256)
-def _ending(payoff: float, forfeit: str | None = None) -> Outcome:
+def ending(payoff: float, forfeit: str | None = None) -> Outcome:
     """The end of a game in which ``player_0`` is paid ``payoff``. Shared between episodes: nobody changes it."""
     outcomes = {agent: _outcome(agent, payoff) for agent in PLAYERS}
     info: dict[str, Mapping[str, Any]] = {
