@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["LEGEND", "MOVES", "Grid", "MapError", "draw_grid"]
@@ -61,7 +62,7 @@ class Grid:
         cells = "".join(self.rows)
         _check_map(self.rows, cells)
         self.start, self.goal = cells.index(START), cells.index(GOAL)
-        self._after = {move: _targets(cells, self.width, *delta) for move, delta in MOVES.items()}
+        self._after = _targets(cells, self.height, self.width)
         self.distances = _distances(self._after, self.goal)
         if self.distances[self.start] < 0:
             raise MapError(f"no way leads from the start {self.name(self.start)} to the goal {self.name(self.goal)}")
@@ -168,15 +169,28 @@ class Grid:
         return "\n".join([header, *lines]), offsets
 
 
-def _targets(cells: Sequence[str], width: int, down: int, right: int) -> tuple[int, ...]:
-    """For every cell, where a move leads; -1 if it is illegal."""
-    height, targets = len(cells) // width, []
-    for cell, char in enumerate(cells):
-        row, column = cell // width + down, cell % width + right
-        target = row * width + column
-        legal = char != WALL and 0 <= row < height and 0 <= column < width and cells[target] != WALL
-        targets.append(target if legal else -1)
-    return tuple(targets)
+@lru_cache(maxsize=256)
+def _edges(height: int, width: int) -> dict[str, tuple[int, ...]]:
+    """For every move and cell, where the move leads in a map without walls; -1 off the map."""
+    cells = [divmod(cell, width) for cell in range(height * width)]
+    return {
+        move: tuple(
+            (row + down) * width + column + right if 0 <= row + down < height and 0 <= column + right < width else -1
+            for row, column in cells
+        )
+        for move, (down, right) in MOVES.items()
+    }
+
+
+def _targets(cells: Sequence[str], height: int, width: int) -> dict[str, tuple[int, ...]]:
+    """For every move and cell, where the move leads; -1 if it is illegal. No move leads out of a wall either."""
+    return {
+        move: tuple(
+            target if target >= 0 and cells[target] != WALL and here != WALL else -1
+            for here, target in zip(cells, targets, strict=True)
+        )
+        for move, targets in _edges(height, width).items()
+    }
 
 
 def _distances(after: Mapping[str, Sequence[int]], goal: int) -> tuple[int, ...]:
@@ -244,13 +258,14 @@ def draw_grid(
         cells[goal] = GOAL
         for cell in blocked:
             cells[cell] = WALL
-        after = {move: _targets(cells, width, *delta) for move, delta in MOVES.items()}
-        starts = [cell for cell, length in enumerate(_distances(after, goal)) if min_length <= length <= longest]
+        lengths = _distances(_targets(cells, height, width), goal)
+        starts = [cell for cell, length in enumerate(lengths) if min_length <= length <= longest]
         if starts:
             cells[rng.choice(starts)] = START
             return Grid(["".join(cells[row * width : (row + 1) * width]) for row in range(height)])
+    bounds = f"at least {min_length}" if max_length is None else f"{min_length} to {max_length}"
     raise MapError(
-        f"no map of {height}×{width} cells with {walls} walls and a shortest way of {min_length} to {longest} moves "
+        f"no map of {height}×{width} cells with {walls} walls and a shortest way of {bounds} moves "
         f"in {_MAX_DRAWS} draws; widen the bounds, or change grid_size or wall_ratio"
     )
 
