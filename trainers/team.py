@@ -20,8 +20,11 @@ __all__ = ["EVERYONE", "Player", "Team", "TeamError", "assign_players", "check_r
 EVERYONE = "*"
 """The role that matches every agent which no other role matches."""
 
-SCRIPTED = frozenset({"oracle", "random", "replay"})
-"""Kinds of policies without a model. They have no options."""
+SCRIPTED = frozenset({"oracle", "random", "replay", "minimax", "mcts"})
+"""Kinds of policies without a model. Options that are meant for every model are not theirs."""
+
+WITHOUT_OPTIONS = frozenset({"oracle", "random", "replay"})
+"""Kinds of policies that have no options at all."""
 
 _SHOWN_CHARACTERS = 30  # of an option's value in a label
 
@@ -43,6 +46,11 @@ class Player:
     def scripted(self) -> bool:
         """Whether no model is behind the spec."""
         return self.spec.partition(":")[0].strip() in SCRIPTED
+
+    def takes(self, role: str) -> bool:
+        """Whether options that are given for ``role``, :data:`EVERYONE` or its own, go to this player."""
+        kind = self.spec.partition(":")[0].strip()
+        return kind not in (SCRIPTED if role == EVERYONE else WITHOUT_OPTIONS)
 
 
 class Team:
@@ -242,17 +250,17 @@ def assign_players(
     players = {role: Player(spec) for role, spec in roles.items()}
     for role, values in options.items():
         reached = {name: player for name, player in players.items() if role in (name, _role_of(name), EVERYONE)}
-        if all(player.scripted for player in reached.values()):
+        if not any(player.takes(role) for player in reached.values()):
             by = ", ".join(dict.fromkeys(repr(player.spec) for player in reached.values()))
             whom = "" if role == EVERYONE else f" for role {role!r}"
             raise TeamError(
                 f"Option {', '.join(values)}{whom} has no effect: {by or 'nobody'} plays, and only policies with a "
-                "model (hf, vllm, openai) take options"
+                "model (hf, vllm, openai) take options for all; minimax and mcts take those of their own role"
             )
     for name, player in players.items():
-        if not player.scripted:
-            mine = [options.get(role, {}) for role in dict.fromkeys((EVERYONE, _role_of(name), name))]
-            players[name] = Player(player.spec, {key: value for values in mine for key, value in values.items()})
+        roles_of = [role for role in dict.fromkeys((EVERYONE, _role_of(name), name)) if player.takes(role)]
+        mine = [options.get(role, {}) for role in roles_of]
+        players[name] = Player(player.spec, {key: value for values in mine for key, value in values.items()})
     return players
 
 

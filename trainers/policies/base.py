@@ -23,6 +23,8 @@ SPEC_FORMS: tuple[str, ...] = (
     "oracle",
     "random",
     "replay:<run folder>",
+    "minimax[:<options>]",
+    "mcts[:<options>]",
     "hf:<model or path>",
     "vllm:<model or path>",
     "openai:<model>@<base url>",
@@ -177,7 +179,18 @@ class Policy(ABC):
             PolicyError: If the request cannot be answered.
         """
 
-    def join(self) -> None:  # noqa: B027  (an optional hook, not an abstract method)
+    def check(self, env: TextEnv) -> None:  # noqa: B027  (an optional hook, not an abstract method)
+        """Check, before anything is played, that this policy can play in an environment that was not reset yet.
+
+        Args:
+            env: The unwrapped environment.
+
+        Raises:
+            PolicyError: If it cannot.
+            MissingBackendError: If a library that it needs for this environment is not installed.
+        """
+
+    def join(self) -> None:  # noqa: B027
         """Say that an episode which may ask this policy starts. A batching policy waits for all that joined."""
 
     def leave(self) -> None:  # noqa: B027
@@ -212,7 +225,7 @@ class PolicySpec:
 
     Attributes:
         kind: The word before the colon.
-        target: Run folder, model id or path; empty for `oracle` and `random`.
+        target: Run folder, model id or path, or the options of a searching player; empty for `oracle` and `random`.
         base_url: Address of the server, for `openai` only.
     """
 
@@ -225,6 +238,8 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "oracle": ("trainers.policies.scripted", "OraclePolicy"),
     "random": ("trainers.policies.scripted", "RandomPolicy"),
     "replay": ("trainers.policies.scripted", "ReplayPolicy"),
+    "minimax": ("trainers.policies.scripted_games", "OpponentPolicy"),
+    "mcts": ("trainers.policies.scripted_games", "OpponentPolicy"),
     "hf": ("trainers.policies.hf", "HFPolicy"),
     "vllm": ("trainers.policies.vllm", "VLLMPolicy"),
     "openai": ("trainers.policies.openai", "OpenAIPolicy"),
@@ -254,6 +269,8 @@ def parse_spec(spec: str) -> PolicySpec:
     if kind in ("oracle", "random"):
         if colon:
             raise _spec_error(spec, f"{kind!r} takes nothing after it")
+        return PolicySpec(kind)
+    if kind in ("minimax", "mcts") and not colon:
         return PolicySpec(kind)
     if not target:
         raise _spec_error(spec, f"{kind!r} needs something after the colon")

@@ -19,7 +19,8 @@ EPISODES_FILE = "episodes.jsonl"
 """Name of the file in a run folder that holds one JSON object an episode."""
 
 
-def _env(policy: Policy, request: Request) -> TextEnv:
+def scripted_env(policy: Policy, request: Request) -> TextEnv:
+    """Return the environment of a request. Raises PolicyError if it has none."""
     if request.env is None:
         raise PolicyError(f"policy {policy.name!r} reads the environment: set Request.env to the unwrapped environment")
     return request.env
@@ -39,12 +40,15 @@ class OraclePolicy(Policy):
 
     async def generate(self, request: Request) -> list[Completion]:
         """Return `request.n` times the oracle's action."""
-        text = str(_env(self, request).oracle(request.agent))
+        text = str(scripted_env(self, request).oracle(request.agent))
         return [Completion(text, "stop")] * request.n
 
 
 class RandomPolicy(Policy):
-    """Plays a random example of the agent's action space, or a random sample of a space without examples.
+    """Plays at random, whatever the environment offers.
+
+    In an environment that lists the legal moves (a game) each of them is equally likely. Elsewhere it is an example of
+    the agent's action space, well-formed or not, or a random sample of a space without examples.
 
     The draw is seeded by the request alone and leaves the random state of the environment's space as it was.
     """
@@ -60,13 +64,16 @@ class RandomPolicy(Policy):
 
     async def generate(self, request: Request) -> list[Completion]:
         """Return `request.n` random actions."""
-        space = _env(self, request).action_space(request.agent)
-        examples = tuple(getattr(space, "examples", ()))
+        env = scripted_env(self, request)
+        space = env.action_space(request.agent)
+        listed = getattr(env, "legal_actions", None)
+        choices = () if listed is None else tuple(listed(request.agent))
+        choices = choices or tuple(getattr(space, "examples", ()))
         completions = []
         for index in range(request.n):
             seed = candidate_seed(request.seed, index)
-            if examples:
-                text = random.Random(seed).choice(examples)
+            if choices:
+                text = random.Random(seed).choice(choices)
             else:
                 own = copy.deepcopy(space)
                 own.seed(seed % 2**32)
@@ -131,7 +138,7 @@ class ReplayPolicy(Policy):
         Raises:
             PolicyError: If the run has no such turn, or more than one candidate is wanted.
         """
-        task = _env(self, request).task.id
+        task = scripted_env(self, request).task.id
         if request.n != 1:
             raise PolicyError(f"policy {self.name!r} has one action a turn; {request.n} candidates were asked for")
         if len(request.key) < 3:
