@@ -10,10 +10,28 @@
 True
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from llm_envs.registration import make, make_parallel, pprint_registry, register, registry, spec
 
+if TYPE_CHECKING:
+    from llm_envs.wrappers.gym import as_gym
+
 __version__ = "0.1.0"
-__all__ = ["make", "make_parallel", "pprint_registry", "register", "registry", "spec"]
+__all__ = ["as_gym", "make", "make_parallel", "pprint_registry", "register", "registry", "spec"]
+
+
+def __getattr__(name: str) -> Any:
+    """``as_gym``, imported when it is used: `import llm_envs` stays light."""
+    if name == "as_gym":
+        from llm_envs.wrappers.gym import as_gym
+
+        return as_gym
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 
 register("math-1agent-v0", "llm_envs.math.env:Math1Agent")
 register("math-2agent-v0", "llm_envs.math.env:Math2Agent")

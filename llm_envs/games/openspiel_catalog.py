@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NAMESPACE = "openspiel"
 
+ARGUMENTS = ("tasks", "task_options", "max_retries", "invalid_penalty", "turn_limit", "render_mode")
+"""What the environment takes beside the parameters of the game."""
+
 EXAMPLES: dict[str, dict[str, Any]] = {
     "add_noise": {"game": "tic_tac_toe", "epsilon": 0.5, "seed": 1},
     "cached_tree": {"game": "tic_tac_toe"},
@@ -169,11 +172,11 @@ def load(name: str, parameters: Mapping[str, Any]) -> Rules:
         raise error.Error(f"`{NAMESPACE}/{name}` is no text environment: {found.reason}.")
     for parameter in parameters:
         if parameter not in found.parameters:
-            close = difflib.get_close_matches(parameter, found.parameters, n=1)
+            close = difflib.get_close_matches(parameter, (*found.parameters, *ARGUMENTS), n=1)
             hint = f" Did you mean: `{close[0]}`?" if close else ""
             raise UnknownArgument(
                 f"`{NAMESPACE}/{name}` got an unexpected keyword argument `{parameter}`.{hint} "
-                f"Its parameters are: {', '.join(found.parameters) or 'none'}."
+                f"It takes: {', '.join((*found.parameters, *ARGUMENTS))}."
             )
     needed = [parameter for parameter in found.example if parameter not in parameters]
     if needed:

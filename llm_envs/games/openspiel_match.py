@@ -19,8 +19,8 @@ from llm_envs.tasks import stable_hash
 SEED_PARAMETERS = ("rng_seed",)
 """Parameters that seed the generator of a game that samples chance itself; set from the deal."""
 
-HIDDEN_BY = {"goofspiel": ("imp_info", True), "laser_tag": ("fully_obs", False)}
-"""Games that OpenSpiel lists as of perfect information, with the parameter and its value that hide something."""
+HIDES = ("imp_info=True", "fully_obs=False")
+"""Parameters that hide something in a game that OpenSpiel lists as of perfect information (goofspiel, laser_tag)."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BRACKETS = str.maketrans("[]", "()")
@@ -55,9 +55,9 @@ class Rules:
         self.shared: bool = kind.utility == pyspiel.GameType.Utility.IDENTICAL
         self.stepwise: bool = kind.reward_model == pyspiel.GameType.RewardModel.REWARDS
         self.one_shot: bool = kind.information == pyspiel.GameType.Information.ONE_SHOT
-        self.seed_parameter: str | None = next((p for p in SEED_PARAMETERS if p in kind.parameter_specification), None)
-        parameter, hiding = HIDDEN_BY.get(kind.short_name, ("", None))
-        hidden = bool(parameter) and self.game.get_parameters().get(parameter) == hiding
+        accepted = {t.short_name: t for t in pyspiel.registered_games()}[name].parameter_specification
+        self.seed_parameter: str | None = next((p for p in SEED_PARAMETERS if p in accepted), None)
+        hidden = any(parameter in str(self.game) for parameter in HIDES)
         self.open: bool = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION and not hidden
 
     def __reduce__(self) -> tuple[Any, ...]:
