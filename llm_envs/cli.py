@@ -4,6 +4,7 @@ Examples:
   llm-envs list
   llm-envs info math-2agent
   llm-envs play math-2agent --you solver_0 --others oracle
+  llm-envs play tictactoe --you player_0 --opponent minimax
   llm-envs index corpus.jsonl --retriever bm25 --out corpus-bm25
   llm-envs serve-retriever --index corpus-bm25 --port 8000
 """
@@ -14,14 +15,33 @@ import argparse
 import inspect
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from gymnasium import error
 from pettingzoo import AECEnv
 
 import llm_envs
-from llm_envs.console import printable
+from llm_envs.games.opponents import has_legal_actions, make_opponent
+from llm_envs.play import Others, Session
 from llm_envs.registration import arguments, summary
+from llm_envs.tasks import stable_hash
 from llm_envs.tools.retrieval.cli import add_commands
+
+_PLAY_EXAMPLES = """\
+examples:
+  answer the questions yourself, and let the oracle verify
+    llm-envs play math-2agent --you solver_0
+
+  tic-tac-toe against perfect play; you move first, or second
+    llm-envs play tictactoe --you player_0 --opponent minimax
+    llm-envs play tictactoe --you player_1 --opponent minimax
+
+  connect four against a weaker and a stronger tree search
+    llm-envs play connect-four --opponent mcts:sims=20
+    llm-envs play connect-four --opponent mcts:sims=2000
+
+  a game of OpenSpiel
+    llm-envs play openspiel/breakthrough --opponent mcts"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         "play",
         help="play one or all roles yourself",
         description="Play one or all roles. You read the prompt that a model would read, and type the answer.",
+        epilog=_PLAY_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     play.add_argument("env", metavar="ID", help="such as math-2agent")
     play.add_argument(
@@ -62,6 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument(
         "--others", choices=("oracle", "random"), default="oracle", help="who plays the rest (default: oracle)"
     )
+    play.add_argument(
+        "--opponent", metavar="SPEC",
+        help="who plays against you in a game: random, oracle, minimax or mcts, with options: mcts:sims=500",
+    )  # fmt: skip
     play.add_argument("--tasks", help="a task set or a file of tasks")
     play.add_argument("--split", choices=("train", "test"), help="the split of the task set")
     play.add_argument("--seed", type=int, help="choose the task by seed")
@@ -97,66 +123,31 @@ def _info(options: argparse.Namespace) -> int:
 def _play(options: argparse.Namespace) -> int:
     extra = {key: value for key in ("tasks", "split") if (value := getattr(options, key)) is not None}
     env = llm_envs.make(options.env, **extra)
-    you = options.you or env.possible_agents
+    you = options.you or (env.possible_agents if options.opponent is None else env.possible_agents[:1])
     for agent in you:
         if agent not in env.possible_agents:
             raise error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(env.possible_agents)}.")
+    if options.opponent is not None and set(you) == set(env.possible_agents):
+        raise error.Error(f"You play everybody, so --opponent {options.opponent} has nobody to play; name one --you.")
+    others, name = _others(env.unwrapped, options)
     chosen = None if options.task_index is None else {"task_index": options.task_index}
     env.reset(seed=options.seed, options=chosen)
-    sys.stdout.write(f"{options.env}, task {env.unwrapped.task.id}. You play {', '.join(you)}.\n{_HELP}\n")
-    totals = dict.fromkeys(env.possible_agents, 0.0)
-    for agent in env.agent_iter():
-        observation, reward, termination, truncation, info = env.last()
-        totals[agent] += reward
-        if termination or truncation:
-            env.step(None)
-            continue
-        if agent in you:
-            sys.stdout.write(f"\n--- {agent} ---\n{printable(observation)}\n")
-            action = _ask(env, agent)
-            if action is None:
-                sys.stdout.write("You left the episode.\n")
-                return 0
-        elif options.others == "oracle":
-            action = env.unwrapped.oracle(agent)
-        else:
-            action = env.action_space(agent).sample()
-        env.step(action)
-        if agent in you:
-            reason = env.infos[agent].get("invalid_action")
-            if reason:
-                sys.stdout.write(f"(unusable: {printable(reason)})\n")
-        else:
-            sys.stdout.write(f"\n--- {agent} ({options.others}) ---\n{printable(action)}\n")
-    ending = "terminated by its rules" if termination else "stopped at its limit"
-    sys.stdout.write(f"\n{'Solved.' if info['success'] else 'Not solved.'} The episode was {ending}.\n")
-    sys.stdout.write("".join(f"  {agent}: {total:+.2f}\n" for agent, total in totals.items()))
+    sys.stdout.write(f"{options.env}, task {env.unwrapped.task.id}. ")
+    Session(env, you, others, name).play()
     return 0
 
 
-_HELP = (
-    "Type your answer on one line. A line that opens a ``` block goes on until the block is closed.\n"
-    "Commands: :prompt shows the prompt again, :oracle plays this turn for you, :quit leaves."
-)
+def _others(env: AECEnv, options: argparse.Namespace) -> tuple[Others, str]:
+    """Who plays the seats that the person does not, and what they are called."""
+    if options.opponent is not None or (options.others == "random" and has_legal_actions(env)):
+        name = options.opponent or options.others
+        opponent = make_opponent(name)
+        opponent.check(env)
 
+        def choose(env: Any, agent: str, turn: int) -> str:
+            return opponent.choose(env, agent, stable_hash("opponent", env.task.id, options.seed or 0, turn))
 
-def _ask(env: AECEnv, agent: str) -> str | None:
-    """One answer from the terminal; None to leave."""
-    while True:
-        line = input(f"{agent}> ")
-        match line.strip():
-            case ":quit":
-                return None
-            case ":prompt":
-                sys.stdout.write(printable(env.observe(agent)) + "\n")
-            case ":oracle":
-                action = env.unwrapped.oracle(agent)
-                sys.stdout.write(printable(action) + "\n")
-                return action
-            case stripped if stripped.startswith(":"):
-                sys.stdout.write(f"Unknown command {stripped}. {_HELP}\n")
-            case _:
-                lines = [line]
-                while sum(part.count("```") for part in lines) % 2:
-                    lines.append(input("... "))
-                return "\n".join(lines)
+        return choose, name
+    if options.others == "random":
+        return (lambda env, agent, turn: env.action_space(agent).sample()), "random"
+    return (lambda env, agent, turn: env.oracle(agent)), "oracle"
