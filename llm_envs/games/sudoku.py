@@ -10,7 +10,7 @@ b'\\x01\\x03\\x00\\x04'
 >>> apply_fill(clues, clues, parse_fill("r1c2=4", 4))
 Traceback (most recent call last):
     ...
-llm_envs.games.sudoku.IllegalFill: r1c2=4: row 1 already holds a 4, in r1c4
+llm_envs.games.sudoku.IllegalFill: row 1 already holds a 4, in r1c4
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def parse_fill(text: str, size: int) -> Fill:
         return fill
     if read_fill(text) is None:
         raise IllegalFill(f"{text[:40]!r} is not written like r1c2=3")
-    raise IllegalFill(f"{text}: rows, columns and values are 1 to {size} (value 0 clears a cell)")
+    raise IllegalFill(f"rows, columns and values are 1 to {size} (value 0 clears a cell)")
 
 
 @cache
@@ -230,19 +230,15 @@ def apply_fill(grid: Grid, clues: Grid, fill: Fill) -> Grid:
     """
     cell, value = fill
     if clues[cell]:
-        raise IllegalFill(f"{_name(grid, fill)}: the cell is a clue and cannot be changed")
+        raise IllegalFill("the cell is a clue and cannot be changed")
     if value == 0 and grid[cell] == 0:
-        raise IllegalFill(f"{_name(grid, fill)}: the cell is blank, there is nothing to clear")
+        raise IllegalFill("the cell is blank, there is nothing to clear")
     clashing = conflict(grid, fill)
     if clashing is not None:
         size = isqrt(len(grid))
         unit = _shared_unit(clashing, cell, size)[1]
-        raise IllegalFill(f"{_name(grid, fill)}: {unit} already holds a {value}, in {cell_name(clashing, size)}")
+        raise IllegalFill(f"{unit} already holds a {value}, in {cell_name(clashing, size)}")
     return grid[:cell] + bytes((value,)) + grid[cell + 1 :]
-
-
-def _name(grid: Grid, fill: Fill) -> str:
-    return fill_text(fill, isqrt(len(grid)))
 
 
 def is_solved(grid: Grid, clues: Grid) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from math import isqrt
 
 from gymnasium import error
 
@@ -16,7 +17,7 @@ from llm_envs.games.sudoku import BOXES, Grid, geometry
 from llm_envs.games.sudoku_grading import DIFFICULTIES, difficulty_of, hardest_technique, solved_by_singles
 from llm_envs.games.sudoku_solver import has_other_value, solutions
 
-__all__ = ["DEFAULT_CLUES", "FEWEST_CLUES", "check_puzzle_options", "dig", "draw_puzzle", "random_solution"]
+__all__ = ["DEFAULT_CLUES", "FEWEST_CLUES", "check_puzzle_options", "dig", "draw_puzzle", "random_solution", "relabel"]
 
 FEWEST_CLUES = {4: 4, 6: 8, 9: 17}
 """The fewest clues that any puzzle with one solution has, by size (9×9: McGuire, Tugemann and Civario 2014,
@@ -49,6 +50,14 @@ def dig(rng: random.Random, solution: Grid, clues: int, may_skip: MaySkip) -> Gr
         if may_skip(blanked, cell, solution[cell]):
             puzzle, left = blanked, left - 1
     return puzzle
+
+
+def relabel(rng: random.Random, puzzle: Grid) -> Grid:
+    """``puzzle`` with its values renamed at random: as many solutions, and as hard."""
+    size = isqrt(len(puzzle))
+    values = list(range(1, size + 1))
+    rng.shuffle(values)
+    return puzzle.translate(bytes((0, *values, *range(size + 1, 256))))
 
 
 def _stays_unique(puzzle: Grid, cell: int, value: int) -> bool:

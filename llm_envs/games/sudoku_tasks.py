@@ -24,7 +24,7 @@ from gymnasium import error
 
 from llm_envs import task_rows
 from llm_envs.games.sudoku import BOXES, Grid, grid_line, grid_text, parse_grid
-from llm_envs.games.sudoku_generator import check_puzzle_options, draw_puzzle
+from llm_envs.games.sudoku_generator import check_puzzle_options, draw_puzzle, relabel
 from llm_envs.games.sudoku_grading import difficulty_of, hardest_technique
 from llm_envs.games.sudoku_solver import solutions
 from llm_envs.task_rows import Columns, Row, RowError
@@ -36,8 +36,10 @@ from llm_envs.tasks import (
     Task,
     TaskError,
     TaskSet,
+    check_split,
     load_tasks,
     reject_options,
+    split_of,
 )
 
 __all__ = [
@@ -49,12 +51,14 @@ __all__ = [
     "load_sudoku_tasks",
     "read_sudoku_row",
     "rules_text",
+    "statement",
     "sudoku_draft",
     "unique_solution",
 ]
 
 DEFAULT_TASKS = "sudoku"
 VERSION = 1
+MAX_RENAMINGS = 100
 
 PUZZLE_FILES = (".txt", ".sdm")
 PUZZLE_COLUMNS = ("puzzle", "quiz", "quizzes", "question")
@@ -88,6 +92,11 @@ def unique_solution(puzzle: Grid) -> Grid:
     return solution
 
 
+def statement(puzzle: Grid) -> str:
+    """The rules and ``puzzle``, as agents read them."""
+    return f"{rules_text(isqrt(len(puzzle)))}\n\n{grid_text(puzzle)}"
+
+
 def sudoku_draft(puzzle: Grid) -> Draft:
     """The task of solving ``puzzle``.
 
@@ -103,15 +112,28 @@ def sudoku_draft(puzzle: Grid) -> Draft:
         "difficulty": difficulty_of(technique),
         "optimal_length": puzzle.count(0),
     }
-    return Draft(f"{rules_text(size)}\n\n{grid_text(puzzle)}", grid_line(solution), data)
+    return Draft(statement(puzzle), grid_line(solution), data)
 
 
 # ---- generated ------------------------------------------------------------------------------------------------------
 
 
-def draw_sudoku(rng: random.Random, **options: Any) -> Draft:
-    """A generated task; ``options`` as in :func:`~llm_envs.games.sudoku_generator.draw_puzzle`."""
-    return sudoku_draft(draw_puzzle(rng, **options))
+def draw_sudoku(rng: random.Random, *, split: str | None = None, **options: Any) -> Draft:
+    """A generated task.
+
+    Args:
+        rng: Source of randomness.
+        split: The values of a puzzle are renamed until its statement belongs to this split, where a renaming does (a
+            task set draws again where none did): a tenth of the statements is for testing, and renaming costs far less
+            than ten puzzles.
+        **options: As in :func:`~llm_envs.games.sudoku_generator.draw_puzzle`.
+    """
+    puzzle = draw_puzzle(rng, **options)
+    for _ in range(MAX_RENAMINGS):
+        if split is None or split_of(statement(puzzle)) == split:
+            break
+        puzzle = relabel(rng, puzzle)
+    return sudoku_draft(puzzle)
 
 
 def load_generated(split: str | None = None, **options: Any) -> ProceduralTaskSet:
@@ -127,10 +149,13 @@ def load_generated(split: str | None = None, **options: Any) -> ProceduralTaskSe
         gymnasium.error.Error: An option is not known or not valid.
     """
     reject_options(DEFAULT_TASKS, options, ("size", "seed", *PUZZLE_OPTIONS))
+    split = check_split(DEFAULT_TASKS, split or "train")
     chosen = {name: options[name] for name in PUZZLE_OPTIONS if options.get(name) is not None}
     check_puzzle_options(**chosen)
     counts = {name: options[name] for name in ("size", "seed") if name in options}
-    return ProceduralTaskSet(DEFAULT_TASKS, split, draw_sudoku, options=chosen, version=VERSION, **counts)
+    return ProceduralTaskSet(
+        DEFAULT_TASKS, split, draw_sudoku, options={"split": split, **chosen}, version=VERSION, **counts
+    )
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
