@@ -157,13 +157,19 @@ def reverse(trade: Trade) -> Trade:
     return Trade(trade.wants, trade.gives)
 
 
+def simple_trade(give: int, given: int, want: int, wanted: int) -> Trade:
+    """``given`` units of the resource number ``give`` for ``wanted`` units of the resource number ``want``."""
+    kinds = range(len(RESOURCES))
+    return Trade(tuple(given * (k == give) for k in kinds), tuple(wanted * (k == want) for k in kinds))
+
+
 def simple_trades(own: Amounts, other: Amounts, most: int) -> Iterator[Trade]:
     """The trades of one resource for another that can be offered, with at most ``most`` units on a side."""
     kinds = range(len(RESOURCES))
     for give, want in itertools.permutations(kinds, 2):
         for given in range(1, min(own[give], most) + 1):
             for wanted in range(1, min(other[want], most) + 1):
-                yield Trade(tuple(given * (k == give) for k in kinds), tuple(wanted * (k == want) for k in kinds))
+                yield simple_trade(give, given, want, wanted)
 
 
 # ---- a sensible trader ---------------------------------------------------------------------------------------------
@@ -189,10 +195,17 @@ def best_offer(own: Amounts, other: Amounts, values: Amounts, tried: frozenset[T
         None where no trade of at most 20 units a side has an edge. Of equally good trades the first in the order of
         :func:`simple_trades`.
     """
+    held = [min(n, _SEARCHED_UNITS) for n in own]
+    there = [min(n, _SEARCHED_UNITS) for n in other]
+    felt = [value + usual for value, usual in zip(values, USUAL_VALUES, strict=True)]
     best, most = None, 0
-    for trade in simple_trades(own, other, _SEARCHED_UNITS):
-        if gain(trade, USUAL_VALUES) < 0 and trade not in tried:
-            found = edge(trade, values)
-            if found > most:
-                best, most = trade, found
+    for give, want in itertools.permutations(range(len(RESOURCES)), 2):
+        for given in range(1, held[give] + 1):
+            cost, price = given * felt[give], given * USUAL_VALUES[give]
+            for wanted in range(1, there[want] + 1):
+                if wanted * USUAL_VALUES[want] >= price:
+                    break
+                found = wanted * felt[want] - cost
+                if found > most and (trade := simple_trade(give, given, want, wanted)) not in tried:
+                    best, most = trade, found
     return best
