@@ -148,8 +148,11 @@ class TextEnv(AECEnv[str, str, str | None]):
             agent: FreeText(MAX_ACTION_CHARS, examples=tuple((examples or {}).get(agent, ()))) for agent in agents
         }
         self._seed_sequence: tuple[int, int] | None = None
-        self._alone = {agent: (agent,) for agent in agents}
-        self._started = False
+        self._single_rounds = {agent: (agent,) for agent in agents}
+        self._zero_rewards = dict.fromkeys(agents, 0.0)
+        self._flags_for_all = {flag: dict.fromkeys(agents, flag) for flag in (False, True)}
+        self._agent_names = frozenset(agents)
+        self._has_started = False
 
     # ---- what an author writes -------------------------------------------------------------------------------------
 
@@ -203,30 +206,30 @@ class TextEnv(AECEnv[str, str, str | None]):
         self._np_state: Mapping[str, Any] | None = None
         self.task_index = number = self._episode_seed % len(self.tasks) if named is None else named
         self.task: Task = (task := self.tasks[number])
-        self._started = True
+        self._has_started = True
         self.success = False
         self.succeeded = frozenset()
         self.transcript: list[tuple[str, str]] = []
         agents = self.agents = self.possible_agents.copy()
-        self.rewards = dict.fromkeys(agents, 0.0)
-        self._cumulative_rewards = self.rewards.copy()
-        self._all_zero = True
-        self.terminations = dict.fromkeys(agents, False)
-        self.truncations = self.terminations.copy()
+        self.rewards = self._zero_rewards.copy()
+        self._cumulative_rewards = self._zero_rewards.copy()
+        self._paid_nothing = True
+        self.terminations = self._flags_for_all[False].copy()
+        self.truncations = self._flags_for_all[False].copy()
         name = task.id
-        self.infos: dict[str, dict[str, Any]] = {
-            agent: {"reward_parts": {}, "success": False, "task_id": name, "task_index": number} for agent in agents
-        }
+        self.infos = infos = {}
+        for agent in agents:
+            infos[agent] = {"reward_parts": {}, "success": False, "task_id": name, "task_index": number}
         self._skip_agent_selection = None
         self._feedback: dict[str, str] = {}
         self._give_turn(self._start())
 
     def observe(self, agent: str) -> TextObs:
         """The whole prompt of ``agent``'s turn now. Pure; legal for any agent at any time after a reset."""
-        if not self._started:
+        if not self._has_started:
             raise error.ResetNeeded("Cannot call `observe` before calling `reset`.")
-        if agent not in self._alone:
-            raise self._unknown(agent)
+        if agent not in self._single_rounds:
+            raise self._unknown_agent(agent)
         text = f"{self._context(agent)}\n\n{self._instructions(agent)}"
         if agent in self._feedback:
             text = f"{text}\n\nYour last answer could not be used: {self._feedback[agent]}"
@@ -259,8 +262,8 @@ class TextEnv(AECEnv[str, str, str | None]):
         """
         if not self.agents:
             raise error.ResetNeeded("Cannot call `step` before calling `reset`, or after the last agent is done.")
-        agent = self.agent_selection
-        if self.terminations[agent] or self.truncations[agent]:
+        agent, acting = self.agent_selection, self._round
+        if not acting:
             self._was_dead_step(action)
             return
         if not isinstance(action, str):
@@ -275,7 +278,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         if self._feedback:
             self._feedback.pop(agent, None)
         self.transcript.append((agent, action))
-        in_round = len(self._round) > 1
+        in_round = len(acting) > 1
         paid: dict[str, float] | None = None
         try:
             if len(action) > MAX_ACTION_CHARS:
@@ -338,8 +341,8 @@ class TextEnv(AECEnv[str, str, str | None]):
 
     def oracle(self, agent: str) -> str:
         """An action text that solves ``agent``'s part of the current task."""
-        if agent not in self._alone:
-            raise self._unknown(agent)
+        if agent not in self._single_rounds:
+            raise self._unknown_agent(agent)
         return self._oracle(agent)
 
     def fork(self) -> TextEnv:
@@ -351,7 +354,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         state = other.__dict__
         for name, value in self.__dict__.items():
             state[name] = value if name in _SHARED else copy_state(value)
-        if self._started:
+        if self._has_started:
             state["transcript"] = self.transcript.copy()
             if self._np_random is not None:
                 state.update(_generator_state(self._np_random))
@@ -360,7 +363,9 @@ class TextEnv(AECEnv[str, str, str | None]):
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _next_seed(self, seed: int | None) -> int:
-        if seed is not None:
+        if type(seed) is int and seed >= 0:
+            self._seed_sequence = (seed, 0)
+        elif seed is not None:
             if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
                 raise error.Error(f"`seed` must be a non-negative integer or None, actual value: {seed!r}.")
             self._seed_sequence = (int(seed), 0)
@@ -370,15 +375,15 @@ class TextEnv(AECEnv[str, str, str | None]):
             self._seed_sequence = (self._seed_sequence[0], self._seed_sequence[1] + 1)
         return _episode_hash(*self._seed_sequence)
 
-    def _unknown(self, agent: str) -> error.Error:
+    def _unknown_agent(self, agent: str) -> error.Error:
         return error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
 
     def _give_turn(self, following: str | tuple[str, ...]) -> None:
         if isinstance(following, str):
-            agents = self._alone.get(following, ())
+            agents = self._single_rounds.get(following, ())
         else:
-            agents = tuple(following)
-        if not agents or not (agents is self._alone.get(agents[0]) or set(agents) <= self._alone.keys()):
+            agents = tuple(following) if set(following) <= self._single_rounds.keys() else ()
+        if not agents:
             raise TypeError(
                 f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}."
             )
@@ -404,73 +409,85 @@ class TextEnv(AECEnv[str, str, str | None]):
         return _with_rewards(self._end_round(), held)
 
     def _clear_rewards(self) -> None:
-        if not self._all_zero:
-            self.rewards = dict.fromkeys(self.rewards, 0.0)
-            self._all_zero = True
+        self.rewards = dict.fromkeys(self.rewards, 0.0)
+        self._paid_nothing = True
 
     def _was_dead_step(self, action: str | None) -> None:
         """As in ``AECEnv``, for what holds here: the episode ends for all agents at once, and they leave in order."""
         if action is not None:
             raise ValueError("when an agent is dead, the only valid action is None")
         agent, agents = self.agent_selection, self.agents
-        for values in (self.terminations, self.truncations, self.rewards, self._cumulative_rewards, self.infos):
-            del values[agent]
+        del self.terminations[agent]
+        del self.truncations[agent]
+        del self.rewards[agent]
+        del self._cumulative_rewards[agent]
+        del self.infos[agent]
         agents.remove(agent)
-        self._clear_rewards()
+        if not self._paid_nothing:
+            self._clear_rewards()
         if agents:
             self.agent_selection = agents[0]
         else:
             self.agent_selection, self._skip_agent_selection = self._skip_agent_selection, None
 
     def _pay(self, paid: Mapping[str, Mapping[str, float]]) -> None:
-        if not paid:
-            self._clear_rewards()
-            return
-        self._all_zero = False
+        self._paid_nothing = False
+        rewards, cumulative, infos = self.rewards, self._cumulative_rewards, self.infos
         for agent in self.agents:
-            parts = paid.get(agent)
-            if parts:
-                self.rewards[agent] = reward = float(sum(parts.values()))
-                self._cumulative_rewards[agent] += reward
-                reward_parts.add(self.infos[agent]["reward_parts"], parts)
-            else:
-                self.rewards[agent] = 0.0
+            reward = 0.0
+            if agent in paid:
+                mine = infos[agent]["reward_parts"]
+                for name, value in paid[agent].items():
+                    reward += value
+                    mine[name] = mine.get(name, 0.0) + value
+                reward = float(reward)
+                cumulative[agent] += reward
+            rewards[agent] = reward
 
     def _apply(self, outcome: Outcome) -> None:
         if outcome.success is not False or self.success:
             self.succeeded = self._names_of(outcome.success)
             self.success = bool(self.succeeded)
-        self._pay(outcome.rewards)
+        if outcome.rewards:
+            self._pay(outcome.rewards)
+        elif not self._paid_nothing:
+            self._clear_rewards()
         if outcome.info:
             for agent, extra in outcome.info.items():
                 self.infos[agent].update(extra)
         over = outcome.terminated or outcome.truncated
         following = outcome.next
-        if over != (following is None):
-            raise TypeError(
-                f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}."
-            )
         if over:
-            terminated, truncated = bool(outcome.terminated), bool(outcome.truncated)
-            for agent in self.agents:
-                self.terminations[agent] = terminated
-                self.truncations[agent] = truncated
-                self.infos[agent]["success"] = agent in self.succeeded
-            self._round = ()
-            self._skip_agent_selection, self.agent_selection = self.agent_selection, self.agents[0]
+            if following is None:
+                self._close_episode(bool(outcome.terminated), bool(outcome.truncated))
+                return
         elif following is not None:
             self._give_turn(following)
+            return
+        raise TypeError(
+            f"{type(self).__name__}: an outcome either names who speaks next or ends the episode: {outcome}."
+        )
+
+    def _close_episode(self, terminated: bool, truncated: bool) -> None:
+        self.terminations = self._flags_for_all[terminated].copy()
+        self.truncations = self._flags_for_all[truncated].copy()
+        for agent in self.succeeded:
+            self.infos[agent]["success"] = True
+        self._round = ()
+        self._skip_agent_selection, self.agent_selection = self.agent_selection, self.agents[0]
 
     def _names_of(self, success: bool | Collection[str]) -> frozenset[str]:
         """Which agents succeeded: everyone or nobody for a flag, else those that are named."""
+        if success is True:
+            return self._agent_names
         if isinstance(success, str):
             raise TypeError(
                 f"{type(self).__name__}: `success` is a bool or a collection of agents, not the text {success!r}."
             )
-        if not isinstance(success, Collection):
-            return frozenset(self.possible_agents) if success else frozenset()
+        if type(success) is not frozenset and not isinstance(success, Collection):
+            return self._agent_names if success else frozenset()
         named = frozenset(success)
-        if not named <= self._alone.keys():
+        if not named <= self._agent_names:
             raise TypeError(
                 f"{type(self).__name__} gives success to {sorted(named)}; the agents are {self.possible_agents}."
             )
@@ -491,8 +508,9 @@ class TextEnv(AECEnv[str, str, str | None]):
 
 
 _SHARED = frozenset(
-    {"tasks", "task", "possible_agents", "_observation_spaces", "_action_spaces", "_alone", "spec", "transcript"}
-    | {"_np_random", "_np_state"}
+    {"tasks", "task", "possible_agents", "spec", "_observation_spaces", "_action_spaces"}
+    | {"_agent_names", "_single_rounds", "_zero_rewards", "_flags_for_all"}
+    | {"transcript", "_np_random", "_np_state"}
 )
 """What a fork does not copy: it never changes, or :meth:`TextEnv.fork` sees to it."""
 
@@ -505,10 +523,15 @@ def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
     return {"_np_random": None, "_np_state": bits.state}
 
 
+_EPISODE_HASH = hashlib.blake2b(b"8:sepisode", digest_size=8)
+
+
 def _episode_hash(seed: int, number: int) -> int:
-    """``stable_hash("episode", seed, number)``, spelled out because it is taken once an episode."""
-    text = b"8:sepisode%d:i%d%d:i%d" % (len(str(seed)) + 1, seed, len(str(number)) + 1, number)
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+    """``stable_hash("episode", seed, number)``, with the part that is always the same hashed once."""
+    first, second = f"i{seed}", f"i{number}"
+    digest = _EPISODE_HASH.copy()
+    digest.update(f"{len(first)}:{first}{len(second)}:{second}".encode())
+    return int.from_bytes(digest.digest())
 
 
 def _with_rewards(outcome: Outcome, extra: Mapping[str, Mapping[str, float]]) -> Outcome:

@@ -44,16 +44,18 @@ class OrderEnforcing(OrderEnforcingWrapper):
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Start an episode."""
-        turns = self._turns
-        if not self._has_reset:
-            self._has_reset = True
-            # Bound methods, not closures: copying the wrapper copies what they are bound to with it.
-            env = self.env
-            self.__dict__.update(
-                step=turns.step, agent_iter=turns.agent_iter, last=env.last, observe=env.observe, state=env.state
-            )
-        turns.moved = True
-        self.env.reset(seed=seed, options=options)
+        self._has_reset = True
+        env, turns = self.env, self._turns
+        # Bound methods, not closures: copying the wrapper copies what they are bound to with it.
+        self.__dict__.update(
+            reset=turns.reset,
+            step=turns.step,
+            agent_iter=turns.agent_iter,
+            last=env.last,
+            observe=env.observe,
+            state=env.state,
+        )
+        turns.reset(seed=seed, options=options)
 
 
 class _Turns:
@@ -64,6 +66,11 @@ class _Turns:
     def __init__(self, env: AECEnv) -> None:
         self.env = env
         self.moved = False
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start an episode."""
+        self.moved = True
+        self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> None:
         """Play ``action``. After the last agent is done this only warns, as PettingZoo's wrapper does."""
