@@ -163,10 +163,10 @@ class Sokoban1Agent(Sokoban):
     (left, in pushes as above), `moves` (made), `optimal_length` (moves of a shortest solution, None if not known).
 
     ## Tasks
-    `sokoban` is generated, and every room can be solved. Its `task_options` are `width` and `height` (6, walls
-    included), `boxes` (1), `walls` (0.2, share of the cells inside), `min_length` (3) and `max_length` of the shortest
-    solution in moves, `size` (number of tasks) and `seed`. A `.txt` file, or a folder of them, holds levels in the
-    format of Boxoban; other files have them in the column `level`.
+    `sokoban` is generated, and every room can be solved. Its `task_options` are `grid_size` (6, or rows and columns,
+    the outer walls included), `boxes` (1), `wall_ratio` (0.2, of the cells inside), `min_length` (3) and `max_length`
+    of the shortest solution in moves, `size` (number of tasks) and `seed`. A `.txt` file, or a folder of them, holds
+    levels in the format of Boxoban; other files have them in the column `level`.
 
     The oracle plays a shortest solution from the present board if it is found within a fixed budget, else any; on a
     board without a solution it says so.

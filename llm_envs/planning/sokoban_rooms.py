@@ -8,6 +8,7 @@ box on a goal, let alone a solved one, is never taken.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from llm_envs.planning.sokoban import Room, State, bits, render
 from llm_envs.planning.sokoban_bounds import bounds, reachable
@@ -23,6 +24,7 @@ EXACT_POSITIONS = 20_000
 """Positions in which a shortest solution is looked for; a room that takes more is described by some solution."""
 
 _ATTEMPTS = 20_000
+_SEARCHES = 500
 _PULLS = 12
 """The most pulls for each box."""
 
@@ -30,10 +32,9 @@ _PULLS = 12
 def draw_room(
     rng: random.Random,
     *,
-    width: int = 6,
-    height: int = 6,
+    grid_size: Sequence[int] = (6, 6),
     boxes: int = 1,
-    walls: float = 0.2,
+    wall_ratio: float = 0.2,
     min_length: int = 3,
     max_length: int | None = None,
     split: str = "train",
@@ -48,10 +49,9 @@ def draw_room(
 
     Args:
         rng: Source of randomness.
-        width: Columns, the walls around the room included.
-        height: Rows, likewise.
+        grid_size: Rows and columns, the walls around the room included.
         boxes: Number of boxes and goals.
-        walls: The share of the cells inside that are wall.
+        wall_ratio: The share of the cells inside that are wall.
         min_length: The fewest moves that a shortest solution may have.
         max_length: The most.
         split: The split that the level shall belong to by its content.
@@ -59,8 +59,9 @@ def draw_room(
     Raises:
         llm_envs.tasks.TaskError: No such room was found.
     """
+    searches = 0
     for _ in range(_ATTEMPTS):
-        start = draw_start(rng, width=width, height=height, boxes=boxes, walls=walls)
+        start = draw_start(rng, grid_size, boxes, wall_ratio)
         if start is None:
             continue
         question = render(start, floor=FLOOR)
@@ -69,6 +70,9 @@ def draw_room(
         pushes = bounds(start.room).pushes(start.boxes)
         if pushes is None or (max_length is not None and pushes > max_length):
             continue
+        searches += 1
+        if searches > _SEARCHES:
+            break
         found = shortest(start, max_positions=EXACT_POSITIONS)
         least = len(found.moves)
         data: dict[str, object] = {"optimal_length": least}
@@ -80,22 +84,23 @@ def draw_room(
         data |= {"level": render(start).split("\n"), "solution_length": length}
         return Draft(question, f"[{', '.join(found.moves)}]", data)
     raise TaskError(
-        f"no Sokoban room of {width}×{height} with boxes={boxes}, walls={walls}, min_length={min_length} and "
-        f"max_length={max_length} was found in {_ATTEMPTS} attempts; choose options that allow more rooms"
+        f"no Sokoban room with grid_size={tuple(grid_size)}, boxes={boxes}, wall_ratio={wall_ratio}, "
+        f"min_length={min_length}, max_length={max_length} was found in {_ATTEMPTS} attempts and {_SEARCHES} searches "
+        "at most; widen the bounds, or choose options that allow more rooms"
     )
 
 
-def draw_start(rng: random.Random, *, width: int, height: int, boxes: int, walls: float) -> State | None:
+def draw_start(rng: random.Random, grid_size: Sequence[int], boxes: int, wall_ratio: float) -> State | None:
     """A random start that can be solved, or None if this attempt leads to none.
 
     Args:
         rng: Source of randomness.
-        width: Columns, the walls around the room included.
-        height: Rows, likewise.
+        grid_size: Rows and columns, the walls around the room included.
         boxes: Number of boxes and goals.
-        walls: The share of the cells inside that are wall.
+        wall_ratio: The share of the cells inside that are wall.
     """
-    floor, stride = _draw_floor(rng, width, height, walls)
+    height, width = grid_size
+    floor, stride = _draw_floor(rng, height, width, wall_ratio)
     cells = list(bits(floor))
     if len(cells) < 2 * boxes + 1:  # every box starts off the goals, and the worker stands somewhere
         return None
@@ -116,12 +121,12 @@ def draw_start(rng: random.Random, *, width: int, height: int, boxes: int, walls
     return State(room, rng.choice(list(bits(taken[1]))), taken[0])
 
 
-def _draw_floor(rng: random.Random, width: int, height: int, walls: float) -> tuple[int, int]:
+def _draw_floor(rng: random.Random, height: int, width: int, wall_ratio: float) -> tuple[int, int]:
     """Floor in one piece, and the stride of the room."""
     stride = width + 2
     inside = [(row + 1) * stride + column + 1 for row in range(1, height - 1) for column in range(1, width - 1)]
     floor = sum(1 << cell for cell in inside)
-    left = round(walls * len(inside))
+    left = round(wall_ratio * len(inside))
     for cell in rng.sample(inside, len(inside)):
         if not left:
             break

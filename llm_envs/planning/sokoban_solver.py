@@ -199,7 +199,7 @@ def path(room: Room, boxes: int, worker: int, target: int) -> list[str]:
         ValueError: There is no way.
     """
     free = room.floor & ~boxes
-    layers = [1 << target]
+    layers = [(1 << target) & free]
     while not layers[-1] >> worker & 1:
         ahead = layers[-1]
         wider = (ahead << 1 | ahead >> 1 | ahead << room.stride | ahead >> room.stride) & free

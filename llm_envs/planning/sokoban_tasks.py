@@ -37,6 +37,7 @@ __all__ = ["DEFAULT_TASKS", "SOKOBAN_TASKS", "load_sokoban", "load_sokoban_tasks
 
 DEFAULT_TASKS = "sokoban"
 
+OPTIONS = ("grid_size", "boxes", "wall_ratio", "min_length", "max_length")
 _MAX_SIDE, _MAX_BOXES = 20, 8
 
 
@@ -45,10 +46,9 @@ def load_sokoban(
     *,
     size: int | None = None,
     seed: int = 0,
-    width: int = 6,
-    height: int = 6,
+    grid_size: int | Sequence[int] = 6,
     boxes: int = 1,
-    walls: float = 0.2,
+    wall_ratio: float = 0.2,
     min_length: int = 3,
     max_length: int | None = None,
     **options: Any,
@@ -59,10 +59,9 @@ def load_sokoban(
         split: ``"train"`` (also for None) or ``"test"``. A level is in one of the two.
         size: Number of tasks.
         seed: Another seed gives other rooms.
-        width: Columns, the walls around the room included.
-        height: Rows, likewise.
+        grid_size: Number of rows and columns, or both as a pair, the walls around the room included.
         boxes: Number of boxes and goals.
-        walls: The share of the cells inside that are wall.
+        wall_ratio: The share of the cells inside that are wall (rounded to a whole number of cells).
         min_length: The fewest moves that a shortest solution may have.
         max_length: The most.
         **options: None are known; any is an error.
@@ -70,25 +69,29 @@ def load_sokoban(
     Raises:
         TaskError: There is no such split or option, or its value is out of range.
     """
-    chosen: dict[str, Any] = {"width": width, "height": height, "boxes": boxes, "walls": walls}
-    chosen |= {"min_length": min_length, "max_length": max_length}
-    reject_options(DEFAULT_TASKS, options, (*chosen, "size", "seed"))
+    reject_options(DEFAULT_TASKS, options, (*OPTIONS, "size", "seed"))
     split = check_split(DEFAULT_TASKS, split or "train")
-    _check_whole("width", width, 4, _MAX_SIDE)
-    _check_whole("height", height, 4, _MAX_SIDE)
+    sides = (grid_size, grid_size) if isinstance(grid_size, int) else tuple(grid_size)
+    if len(sides) != 2 or not all(type(side) is int and 4 <= side <= _MAX_SIDE for side in sides):
+        raise TaskError(
+            f"{DEFAULT_TASKS}: grid_size must be a whole number from 4 to {_MAX_SIDE}, or a pair of them, got "
+            f"{grid_size!r}"
+        )
     _check_whole("boxes", boxes, 1, _MAX_BOXES)
-    if isinstance(walls, bool) or not isinstance(walls, int | float) or not 0 <= walls <= 0.7:
-        raise TaskError(f"{DEFAULT_TASKS}: walls must be a number from 0 to 0.7, got {walls!r}")
+    if isinstance(wall_ratio, bool) or not isinstance(wall_ratio, int | float) or not 0 <= wall_ratio <= 0.7:
+        raise TaskError(f"{DEFAULT_TASKS}: wall_ratio must be a number from 0 to 0.7, got {wall_ratio!r}")
     _check_whole("min_length", min_length, 1, None)
     if max_length is not None:
         _check_whole("max_length", max_length, min_length, None)
-    inside = (width - 2) * (height - 2)
-    if inside - round(walls * inside) < 2 * boxes + 1:
+    inside = (sides[0] - 2) * (sides[1] - 2)
+    floor = inside - round(wall_ratio * inside)
+    if floor < 2 * boxes + 1:
         raise TaskError(
-            f"{DEFAULT_TASKS}: {boxes} boxes need {2 * boxes + 1} cells of floor, a room of {width}×{height} with "
-            f"walls={walls} has {inside - round(walls * inside)}; take a larger room, fewer walls or fewer boxes"
+            f"{DEFAULT_TASKS}: boxes={boxes} needs {2 * boxes + 1} cells of floor, a room with grid_size={grid_size!r} "
+            f"and wall_ratio={wall_ratio} has {floor}; take a larger room, fewer walls or fewer boxes"
         )
-    chosen["split"] = split
+    values = (sides, boxes, wall_ratio, min_length, max_length)
+    chosen = {**dict(zip(OPTIONS, values, strict=True)), "split": split}
     return ProceduralTaskSet(DEFAULT_TASKS, split, draw_room, options=chosen, size=size, seed=seed)
 
 
