@@ -228,13 +228,20 @@ def test_the_planner_decides_whatever_the_program_prints():
     assert env.infos["coder_0"]["reward_parts"].get("team", 0.0) == 0.0
 
 
-def test_programs_are_worth_the_best_of_them():
-    env = fresh(LinePair, time_limit=0.5)
+@pytest.mark.parametrize(
+    ("sources", "paid"),
+    [
+        (("x = (", "1/0", "print('no list')", SOLVER), (0.0, 0.1, 0.1, 0.8)),
+        ((SOLVER, "x = (", SOLVER, "1/0"), (1.0, 0.0, 0.0, 0.0)),  # nothing is taken back, and nothing paid twice
+    ],
+)
+def test_programs_are_worth_the_best_of_them(sources, paid):
+    env = fresh(LinePair)
     earned = []
-    for source in ("x = (", "1/0", "print('no list')", SOLVER):
+    for source in sources:
         earned.append(turn(env, program(source))["coder_0"].get("program", 0.0))
         turn(env, "nothing")
-    assert earned == pytest.approx([0.0, 0.1, 0.1, 0.8])
+    assert earned == pytest.approx(paid)
 
 
 @pytest.mark.parametrize(
