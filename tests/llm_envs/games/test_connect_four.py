@@ -16,7 +16,10 @@ import llm_envs
 from llm_envs.games.connect_four import ConnectFour
 from llm_envs.games.connect_four_solver import WIN, search
 
-PLAYED = int(os.environ.get("LLM_ENVS_TEST_GAMES", "1000"))
+PLAYED = int(os.environ.get("LLM_ENVS_TEST_GAMES", "10000"))
+PLAYED_SLOWLY = int(os.environ.get("LLM_ENVS_TEST_GAMES", "2000"))
+"""Games with PettingZoo's board of lists, which looks for a line cell by cell."""
+
 GAME = ConnectFour()
 
 
@@ -112,7 +115,7 @@ def test_rules_agree_with_pettingzoo():
     from pettingzoo.classic.connect_four.connect_four import raw_env
 
     other, rng = raw_env(), random.Random(1)
-    for _ in range(PLAYED):
+    for _ in range(PLAYED_SLOWLY):
         other.reset()
         position, ply = (0, 0), 0
         while not any(other.terminations.values()):
@@ -131,7 +134,7 @@ def test_environment_agrees_with_openspiel():
     pyspiel = pytest.importorskip("pyspiel")
     game, rng = pyspiel.load_game("connect_four"), random.Random(2)
     env = llm_envs.make("connect-four", order_enforcing=False)
-    for seed in range(PLAYED // 5):
+    for seed in range(PLAYED // 10):
         state = game.new_initial_state()
         env.reset(seed=seed)
         while not state.is_terminal():
