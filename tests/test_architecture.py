@@ -90,6 +90,24 @@ def test_environments_import_no_model_library(repository: Path) -> None:
     assert not found, "\n".join(found)
 
 
+# Rules of the game only: they can be read, tested and used without an environment.
+RULES = [
+    *("planning/grid.py", "planning/sokoban.py", "planning/sokoban_solver.py"),
+    *("games/sudoku.py", "games/sudoku_solver.py", "games/tictactoe.py"),
+]
+
+
+@pytest.mark.parametrize("module", RULES)
+def test_rules_know_no_environment(repository: Path, module: str) -> None:
+    source = (repository / "llm_envs" / module).read_text(encoding="utf-8")
+    found = [
+        f"{module}:{line} imports {name}"
+        for line, name in imported_modules(source)
+        if name.split(".")[0] in MODEL_LIBRARIES | {"pettingzoo"} or name == "llm_envs.core"
+    ]
+    assert not found, "\n".join(found)
+
+
 def modules_after(repository: Path, code: str) -> set[str]:
     """Return the top-level names in sys.modules after `code` ran in a fresh interpreter."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"

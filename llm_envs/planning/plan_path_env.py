@@ -36,7 +36,10 @@ class PlanPath(PlanningEnv):
 
     def _moves_help(self) -> str:
         if self.notation == "cells":
-            return "A cell is written as its row and column; each one is next to the one before."
+            return (
+                "The cells are those to step on, in order, written as row and column like r2c5; the first is next to "
+                "where you are, each other one next to the one before."
+            )
         return "A move is U (up, one row less), D (down), L (left, one column less) or R (right)."
 
     def _examples(self) -> Sequence[str]:
