@@ -85,7 +85,7 @@ def check_names(make_env: MakeEnv, episodes: int) -> None:
         1, re.fullmatch(r"\w+_v\d+", name) is not None, f"metadata['name'] is {name!r}, expected e.g. 'math_2agent_v0'"
     )
     if env.spec is not None:
-        expected = env.spec.id.replace("-", "_")
+        expected = re.sub(r"[-/]", "_", env.spec.id)
         _require(1, name == expected, f"metadata['name'] is {name!r}, the id {env.spec.id!r} asks for {expected!r}")
 
 
