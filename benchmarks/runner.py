@@ -6,12 +6,12 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import llm_envs
-from benchmarks.context import describe_machine, describe_source, package_versions
+from benchmarks.context import describe_run
 from benchmarks.results import ResultsError, ResultsFolder, check_usable
 from llm_envs.registration import arguments
 from llm_envs.task_files import looks_like_path
@@ -21,7 +21,19 @@ from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pend
 from trainers.rollout.records import Episode
 from trainers.team import Team, assign_players, parse_policy_specs
 
-__all__ = ["Observer", "RunResult", "RunSettings", "SettingsError", "choose_tasks", "default_folder", "run"]
+__all__ = [
+    "Observer",
+    "RunResult",
+    "RunSettings",
+    "SettingsError",
+    "check_settings",
+    "choose_tasks",
+    "default_folder",
+    "load_policy",
+    "make_env",
+    "play_missing",
+    "run",
+]
 
 MIN_FAILURES_IN_A_ROW = 16
 SECRET_OPTIONS = {"api_key": "OPENAI_API_KEY"}
@@ -125,14 +137,9 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., 
         SettingsError: If a number is out of its range or an option may not be stored.
         trainers.team.TeamError: If the policies or their options do not fit the environment's roles.
         trainers.policies.PolicySpecError: If a policy spec is malformed or the policy has no such option.
-        trainers.policies.PolicyError: If a policy cannot be loaded.
+        trainers.policies.PolicyError: If a policy cannot be loaded, or cannot play in the environment.
     """
-    for name, value in (("samples", settings.samples), ("n", settings.n), ("concurrency", settings.concurrency)):
-        if value is not None and value < 1:
-            raise SettingsError(f"{name} must be at least 1, got {value}")
-    for values in settings.options.values():
-        for name in sorted(SECRET_OPTIONS.keys() & values.keys()):
-            raise SettingsError(f"Option {name} would be stored with the results; set ${SECRET_OPTIONS[name]} instead")
+    check_settings(settings)
     for player in assign_players(settings.policies, settings.options).values():  # before an environment is made
         parse_spec(player.spec)
     env = make_env(settings)
@@ -143,55 +150,63 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., 
     out = settings.out or default_folder(env.unwrapped.spec.name, specs)
     check_usable(out, resume=settings.resume)  # before a model is loaded for nothing
     observer.loading(specs)
-    team = Team.from_players(players, lambda spec, **options: _load(make, spec, options), settings.sampling)
+    team = Team.from_players(players, lambda spec, **options: load_policy(make, spec, options), settings.sampling)
     try:
-        config = {
-            "identity": {
-                "env": env.unwrapped.spec.id,
-                "env_kwargs": dict(settings.env_kwargs),
-                "tasks": {
-                    "name": tasks.name,
-                    "split": tasks.split,
-                    "size": len(tasks),
-                    "fingerprint": tasks.fingerprint,
-                },
-                "n": len(indices),
-                "shuffle": settings.shuffle,
-                "samples": settings.samples,
-                "seed": settings.seed,
-                "policies": parse_policy_specs(settings.policies),
-                "options": {role: dict(values) for role, values in settings.options.items()},
-                "labels": {player.spec: team.policies[team.roles[role]].label for role, player in players.items()},
-                "sampling": asdict(settings.sampling),
-                "save_tokens": settings.save_tokens,
-                "versions": package_versions({parse_spec(spec).kind for spec in specs}),
-            },
-            "context": {
-                "label": team.label,
-                "tasks": settings.tasks,
-                "concurrency": settings.concurrency,
-                "command": list(settings.command),
-                "arguments": dict(settings.arguments),
-                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "machine": describe_machine(),
-                "source": describe_source(),
-            },
+        for policy in team.policies.values():
+            policy.check(env.unwrapped)
+        labels = {player.spec: team.policies[team.roles[role]].label for role, player in players.items()}
+        who = {
+            "policies": parse_policy_specs(settings.policies),
+            "options": {role: dict(values) for role, values in settings.options.items()},
+            "labels": labels,
         }
-        with ResultsFolder(out, config, resume=settings.resume, save_tokens=settings.save_tokens) as folder:
-            jobs = make_jobs(indices, settings.samples, settings.seed)
-            _check_stored(folder, tasks, jobs)
-            observer.start(out, team.label, len(jobs))
-            for stored in folder.stored:
-                observer.stored(stored.task_index, stored.success)
-            failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer)
-            if len(folder.done) == len(jobs):
-                folder.sort()
-            return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
+        config = describe_run(settings, env, indices, settings.samples, who, specs, team.label)
+        jobs = make_jobs(indices, settings.samples, settings.seed)
+        return await play_missing(out, config, settings, env, team, jobs, observer)
     finally:
         await team.close()
 
 
-def _load(make: Callable[..., Policy], spec: str, options: Mapping[str, Any]) -> Policy:
+def check_settings(settings: RunSettings) -> None:
+    """Check what can be checked before anything is loaded.
+
+    Raises:
+        SettingsError: If a number is out of its range or an option may not be stored.
+    """
+    for name, value in (("samples", settings.samples), ("n", settings.n), ("concurrency", settings.concurrency)):
+        if value is not None and value < 1:
+            raise SettingsError(f"{name} must be at least 1, got {value}")
+    for values in settings.options.values():
+        for name in sorted(SECRET_OPTIONS.keys() & values.keys()):
+            raise SettingsError(f"Option {name} would be stored with the results; set ${SECRET_OPTIONS[name]} instead")
+
+
+async def play_missing(
+    out: Path,
+    config: Mapping[str, Any],
+    settings: RunSettings,
+    env: Any,
+    team: Team | Callable[[Job], Team],
+    jobs: Sequence[Job],
+    observer: Observer,
+) -> RunResult:
+    """Open the folder, play the jobs that it does not hold yet, and sort it when all are there.
+
+    Raises:
+        ResultsError: If the folder cannot be used, or a stored episode belongs to a task that has changed.
+    """
+    with ResultsFolder(out, config, resume=settings.resume, save_tokens=settings.save_tokens) as folder:
+        _check_stored(folder, env.unwrapped.tasks, jobs)
+        observer.start(out, str(config["context"]["label"]), len(jobs))
+        for stored in folder.stored:
+            observer.stored(stored.task_index, stored.success)
+        failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer)
+        if len(folder.done) == len(jobs):
+            folder.sort()
+        return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
+
+
+def load_policy(make: Callable[..., Policy], spec: str, options: Mapping[str, Any]) -> Policy:
     """Make a policy; what the libraries under it refuse (a name, a value, a file) becomes a PolicyError of one line."""
     try:
         return make(spec, **options)
@@ -240,7 +255,7 @@ def choose_tasks(size: int, n: int | None, shuffle_seed: int | None = None) -> l
 def default_folder(env: str, specs: Iterable[str]) -> Path:
     """Return a fresh ``runs/<env>-<policy>-<time>``."""
     policy = "-".join(dict.fromkeys(re.sub(r"[^A-Za-z0-9.]+", "_", spec).strip("_")[-40:] for spec in specs))
-    base = Path("runs") / f"{env}-{policy}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    base = Path("runs") / f"{env.replace('/', '-')}-{policy}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     path, number = base, 1
     while path.exists():
         number += 1
@@ -249,7 +264,12 @@ def default_folder(env: str, specs: Iterable[str]) -> Path:
 
 
 async def _play(
-    folder: ResultsFolder, env: Any, team: Team, jobs: Sequence[Job], concurrency: int, observer: Observer
+    folder: ResultsFolder,
+    env: Any,
+    team: Team | Callable[[Job], Team],
+    jobs: Sequence[Job],
+    concurrency: int,
+    observer: Observer,
 ) -> tuple[int, str | None]:
     failed = 0
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
+from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
 
 __all__ = ["Counts", "summarize"]
@@ -52,6 +53,11 @@ def summarize(path: str | Path) -> dict[str, Any]:
         of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
         they count as not solved.
 
+        Of a zero-sum environment ``outcomes`` holds wins, draws, losses and forfeits of each agent: ``count``, and the
+        share of the episodes (``value``, tasks weighing equally) with its ``interval``. A forfeit is also a loss of who
+        forfeits and a win of the other. There is no success of all then, and ``solved``, ``avg_at_k`` and ``pass_at_k``
+        are empty. Of any other environment ``outcomes`` is None.
+
     Raises:
         ResultsError: If it is no results folder or a line of it cannot be read.
     """
@@ -63,9 +69,16 @@ def summarize(path: str | Path) -> dict[str, Any]:
     agents: dict[str, _Agent] = {}
     seen: set[str] = set()
     undecided = terminated = truncated = 0
+    ended: dict[str, dict[int, list[tuple[str, bool]]]] | None = {} if context.get("zero_sum") else None
     for episode in read_lines(path, EPISODES):
         seen.add(episode["id"])
-        solved.setdefault(episode["task_index"], []).append(bool(episode["success"]))
+        if ended is None:
+            solved.setdefault(episode["task_index"], []).append(bool(episode["success"]))
+        else:
+            gave_up = forfeiters(episode)
+            for agent, outcome in outcomes(episode).items():
+                games = ended.setdefault(agent, {}).setdefault(episode["task_index"], [])
+                games.append((outcome, agent in gave_up))
         terminated += episode["terminated"]
         truncated += episode["truncated"]
         undecided += any(turn["info"].get("verdict") == "undecided" for turn in episode["turns"])
@@ -86,9 +99,12 @@ def summarize(path: str | Path) -> dict[str, Any]:
         "episodes": episodes,
         "failed": len(failed),
         "complete": episodes == planned,
-        "solved": sum(map(sum, successes)),
+        "solved": sum(map(sum, successes)) if ended is None else None,
         "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
-        "pass_at_k": {str(k): _pass(successes, k) for k in _ks(identity["samples"])},
+        "pass_at_k": {str(k): _pass(successes, k) for k in _ks(identity["samples"])} if ended is None else {},
+        "outcomes": None
+        if ended is None
+        else {agent: _outcomes(list(games.values())) for agent, games in ended.items()},
         "turns": _per(turns, episodes),
         "tokens_in": _tokens(sum(agent.tokens_in for agent in agents.values()), episodes),
         "tokens_out": _tokens(sum(agent.tokens_out for agent in agents.values()), episodes),
@@ -123,6 +139,10 @@ class Counts:
         row.append(success)
         self.tokens += tokens
 
+    def headline(self) -> str:
+        """Return what matters so far: ``success 42.0 % [31.2, 53.6]``."""
+        return f"success {self.success()}"
+
     def success(self) -> str:
         """Return the success so far with its interval, ``42.0 % [31.2, 53.6]``."""
         if not self.solved:
@@ -148,6 +168,19 @@ def _count(agents: dict[str, _Agent], episode: Mapping[str, Any], latency: Any) 
         agent.policies[turn["policy"]] = None
         if number < len(latency):
             agent.latency.append(latency[number])
+
+
+def _outcomes(games: list[list[tuple[str, bool]]]) -> dict[str, Any]:
+    """Return what an agent got, from (outcome, whether it forfeited) of the games of each task."""
+    found = {}
+    for name, outcome in (("wins", "win"), ("draws", "draw"), ("losses", "loss")):
+        found[name] = _share([[got == outcome for got, _ in task] for task in games])
+    found["forfeits"] = _share([[gave_up for _, gave_up in task] for task in games])
+    return found
+
+
+def _share(marks: list[list[bool]]) -> dict[str, Any]:
+    return {"count": sum(map(sum, marks)), "value": avg_at_k(marks), "interval": success_interval(marks)}
 
 
 def _ks(samples: int) -> list[int]:

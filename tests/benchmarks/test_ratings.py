@@ -18,7 +18,7 @@ from benchmarks.ratings import (
     elo_lead,
     has_finite_maximum,
     rate,
-    seat_estimate,
+    share_estimate,
 )
 
 
@@ -214,16 +214,22 @@ def test_order_changes_nothing() -> None:
     shuffled = random.Random(6).sample(games, len(games))
     again = rate(shuffled, list(reversed(STRENGTH)), resamples=200)
     assert again.elo == ratings.elo
-    assert seat_estimate(shuffled) == seat_estimate(games)
+    assert share_estimate(shuffled, "strong") == share_estimate(games, "strong")
 
 
-def test_the_first_seat() -> None:
-    assert seat_estimate([]) is None
+def seats(games: list[Game]) -> list[Game]:
+    return [Game(game.deal, "first", "second", game.score) for game in games]
+
+
+def test_the_first_seat_and_the_share_of_a_player() -> None:
+    assert share_estimate([], "a") is None
     always_first = [Game(deal, *pair, 1.0) for deal in range(10) for pair in (("a", "b"), ("b", "a"))]
-    value, low, high = seat_estimate(always_first)  # type: ignore[misc]
+    value, low, high = share_estimate(seats(always_first), "first")  # type: ignore[misc]
     assert value == 1.0
     assert 0.75 < low < 0.95 < high < 1.0
     assert rate(always_first, ["a", "b"]).elo["a"].value == pytest.approx(0, abs=1e-9)  # nobody is stronger
-    value, low, high = seat_estimate(both_seats(10, "a", "b", 1.0))  # type: ignore[misc]
+    assert share_estimate(always_first, "b").value == 0.5  # type: ignore[union-attr]
+    value, low, high = share_estimate(seats(both_seats(10, "a", "b", 1.0)), "first")  # type: ignore[misc]
     assert value == 0.5
     assert low < 0.5 < high
+    assert share_estimate(both_seats(10, "a", "b", 1.0), "b").value == 0.0  # type: ignore[union-attr]

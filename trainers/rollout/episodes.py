@@ -81,7 +81,7 @@ async def collect(
 
 async def play(
     make_env: Callable[[], Any],
-    team: Team,
+    team: Team | Callable[[Job], Team],
     jobs: Iterable[Job],
     on_episode: Callable[[Episode], None],
     *,
@@ -94,7 +94,7 @@ async def play(
     Args:
         make_env: Makes one AEC environment. Each of them plays one episode after the other and is replaced after a
             failure, so there are ``concurrency`` of them at a time.
-        team: Who plays which agent.
+        team: Who plays which agent; or a function that says so for each job.
         jobs: What to play. Read as episodes start, in order.
         on_episode: Called in the event loop with every finished or failed episode. What it raises ends the rollout.
         concurrency: Number of episodes in flight.
@@ -102,7 +102,7 @@ async def play(
         max_failures_in_a_row: Give up after this many failed episodes with no success in between; None never does.
 
     Raises:
-        TeamError: If the team does not fit the environment; before anything is asked.
+        TeamError: If the team, or that of the first job, does not fit the environment; before anything is asked.
         TooManyFailuresError: See ``max_failures_in_a_row``. Every episode until then was handed over.
         ValueError: If ``concurrency`` or ``step_threads`` is less than 1.
     """
@@ -113,18 +113,19 @@ async def play(
     first = next(queue, None)
     if first is None:
         return
+    team_of = team if callable(team) else lambda job: team
     envs = [make_env()]
     pool: ThreadPoolExecutor | None = None
     workers: list[asyncio.Task[None]] = []
     try:
-        team.check(envs[0].possible_agents)
+        team_of(first).check(envs[0].possible_agents)
         if envs[0].unwrapped.blocking:
             pool = ThreadPoolExecutor(min(step_threads, concurrency), thread_name_prefix="env-step")
         failures = _Failures(max_failures_in_a_row)
 
         async def work(env: Any, job: Job | None) -> None:
             while job is not None:
-                episode = await run_episode(env, team, job, executor=pool)
+                episode = await run_episode(env, team_of(job), job, executor=pool)
                 on_episode(episode)
                 failures.count(episode)
                 job = next(queue, None)

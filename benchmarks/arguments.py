@@ -1,0 +1,178 @@
+"""What the command line of ``llm-bench`` takes, and how it explains itself."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.tournament import DEFAULT_DEALS
+from trainers.policies.base import SPEC_FORMS, Sampling
+
+__all__ = ["make_parser"]
+
+_DESCRIPTION = "Measure any policy on any environment, and read what was measured."
+
+_RUN_DESCRIPTION = f"""\
+Play tasks of an environment and store every episode in a results folder.
+
+A policy SPEC is one of: {", ".join(SPEC_FORMS)}.
+--policy SPEC plays all roles; --policy role=SPEC plays one. Equal specs share one loaded model.
+
+--option KEY=VALUE sets an option of every policy that has a model, --option role.KEY=VALUE of one role's:
+  hf, vllm, openai   system_prompt
+  hf, vllm           chat_template_kwargs (JSON)
+  hf                 dtype, device, max_batch and what from_pretrained takes
+  vllm               engine (local or async), share, and vLLM's engine arguments, such as max_model_len
+  openai             timeout_s, retries, backoff_s, max_concurrency, logprobs, extra_body (JSON)"""
+
+_RUN_EXAMPLES = """\
+examples:
+  the environment's own solution, to see that all is in place
+    llm-bench run math-2agent --policy oracle -n 20
+
+  a small model through vLLM, 20 problems of a file, 4 samples each
+    llm-bench run math-2agent --policy vllm:smollm2-135m --tasks gsm8k_test.jsonl -n 20 -k 4
+
+  one model per role
+    llm-bench run math-2agent --policy solver=vllm:Qwen/Qwen3-0.6B --policy verifier=openai:my-model@http://localhost:8000/v1
+
+  one model, two system prompts
+    llm-bench run math-2agent --policy vllm:smollm2-135m --option max_model_len=1024 \\
+      --option solver.system_prompt="Answer in one line." --option verifier.system_prompt="Trust nobody."
+
+  arguments of the environment, greedy decoding
+    llm-bench run math-2agent --policy hf:smollm2-135m --env max_rounds=3 --temperature 0
+
+  go on after a crash, Ctrl-C or failed episodes
+    llm-bench run --resume --out runs/my-run
+
+exit status: 0 all episodes are stored, 1 some failed or are missing, 2 the command is wrong, 130 interrupted"""
+
+
+_TOURNAMENT_DESCRIPTION = f"""\
+Let policies play a zero-sum game against each other: every two meet in every deal, once in each seat.
+
+Wins, draws, losses and forfeits are shown by pairing and seat, and every player has an Elo rating: the Bradley–Terry
+model fitted by maximum likelihood, a draw counting half a win, with the mean of all players as 0 and 95 % intervals by
+deal. Where somebody took no point at all, half a virtual draw in every pairing keeps the ratings finite.
+
+A policy SPEC is one of: {", ".join(SPEC_FORMS)}.
+--policy SPEC is a player of that name; --policy NAME=SPEC calls it NAME, a word such as small. Equal specs with equal
+options share one loaded model, which serves all pairings.
+
+--option KEY=VALUE sets an option of every policy that has a model, --option NAME.KEY=VALUE of one player. Options of
+the searching players may also follow a colon: mcts:sims=500,seed=1 and minimax:depth=4,nodes=20000."""
+
+_TOURNAMENT_EXAMPLES = """\
+examples:
+  no model needed: how much better is perfect play than a tree search, and that than chance?
+    llm-bench tournament tictactoe --policy minimax --policy mcts:sims=50 --policy random -n 20
+
+  a small model through vLLM against both ends
+    llm-bench tournament tictactoe --policy vllm:smollm2-135m --policy random --policy minimax -n 10 --max-tokens 16
+
+  one model under two system prompts
+    llm-bench tournament kuhn-poker --policy bold=vllm:smollm2-135m --policy shy=vllm:smollm2-135m \\
+      --option bold.system_prompt="Always bet." --option shy.system_prompt="Bet on the king only."
+
+  more variety in a game without chance: random openings
+    llm-bench tournament connect-four --policy mcts:sims=50 --policy mcts:sims=200 -n 50 --env opening_moves=4
+
+  go on after a crash, Ctrl-C or failed games; show the tables again
+    llm-bench tournament --resume --out runs/my-tournament
+    llm-bench report runs/my-tournament
+
+exit status: 0 all games are stored, 1 some failed or are missing, 2 the command is wrong, 130 interrupted"""
+
+_REPORT_EXAMPLES = """\
+examples:
+  llm-bench report runs/*
+  llm-bench report runs/my-run --json"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``llm-bench``."""
+    parser = argparse.ArgumentParser(prog="llm-bench", description=_DESCRIPTION)
+    commands = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    raw = argparse.RawDescriptionHelpFormatter
+    _add_run(
+        commands.add_parser(
+            "run", help="play tasks and store the episodes", description=_RUN_DESCRIPTION, epilog=_RUN_EXAMPLES,
+            formatter_class=raw,
+        )
+    )  # fmt: skip
+    _add_tournament(
+        commands.add_parser(
+            "tournament", help="let policies play a game against each other, and rate them",
+            description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
+        )
+    )  # fmt: skip
+    report = commands.add_parser(
+        "report", help="tables of one or more results folders", epilog=_REPORT_EXAMPLES, formatter_class=raw,
+        description="Print success, avg@k and pass@k with 95 % intervals, turns, tokens and errors, also per agent; "
+        "of a game wins, draws and losses; of a tournament ratings and pairings.",
+    )  # fmt: skip
+    report.add_argument("runs", nargs="+", metavar="DIR", help="a results folder")
+    report.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("env", nargs="?", metavar="ENV", help="environment id, such as math-2agent (`llm-envs list` shows all)")
+    add("--policy", action="append", default=[], metavar="[ROLE=]SPEC", help="who plays; may be given once per role")
+    add(
+        "--option", action="append", default=[], metavar="[ROLE.]KEY=VALUE",
+        help="option of the policies, JSON or text; may be repeated",
+    )  # fmt: skip
+    what = parser.add_argument_group("tasks")
+    add = what.add_argument
+    add("--tasks", metavar="SET|PATH", help="task set or file (default: the environment's own set)")
+    add("--split", help="split of the set (default: test; all rows of a file)")
+    add("-n", type=int, metavar="TASKS", help="play the first TASKS tasks (default: all)")
+    add("--shuffle", action="store_true", help="play TASKS random tasks, chosen by --seed, instead of the first")
+    add("-k", type=int, default=1, metavar="SAMPLES", help="episodes per task (default: 1)")
+    _add_common(parser, what)
+
+
+def _add_tournament(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("env", nargs="?", metavar="GAME", help="a zero-sum game of two players, such as tictactoe or openspiel/hex")
+    add("--policy", action="append", default=[], metavar="[NAME=]SPEC", help="a player; give at least two")
+    add(
+        "--option", action="append", default=[], metavar="[NAME.]KEY=VALUE",
+        help="option of the players, JSON or text; may be repeated",
+    )  # fmt: skip
+    what = parser.add_argument_group("deals")
+    add = what.add_argument
+    add("--tasks", metavar="SET|PATH", help="the deals (default: the game's own)")
+    add(
+        "-n", type=int, metavar="DEALS",
+        help=f"every pairing plays the first DEALS deals, each in both seats (default: {DEFAULT_DEALS})",
+    )  # fmt: skip
+    add("--shuffle", action="store_true", help="play DEALS random deals, chosen by --seed, instead of the first")
+    _add_common(parser, what)
+    parser.set_defaults(split=None, k=1)
+
+
+def _add_common(parser: argparse.ArgumentParser, what: argparse._ArgumentGroup) -> None:
+    """Add what runs and tournaments share."""
+    defaults = Sampling()
+    add = what.add_argument
+    add("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
+    add(
+        "--env", dest="env_arguments", action="append", default=[], metavar="KEY=VALUE",
+        help="argument of the environment, JSON or text; may be repeated",
+    )  # fmt: skip
+    how = parser.add_argument_group("sampling")
+    add = how.add_argument
+    add("--temperature", type=float, default=defaults.temperature, help="0 is greedy (default: %(default)s)")
+    add("--top-p", type=float, default=defaults.top_p, help="nucleus mass (default: %(default)s)")
+    add("--top-k", type=int, default=defaults.top_k, help="most likely tokens kept, -1 for all (default: %(default)s)")
+    add("--max-tokens", type=int, default=defaults.max_tokens, help="per answer (default: %(default)s)")
+    where = parser.add_argument_group("run")
+    add = where.add_argument
+    add("--concurrency", type=int, default=64, help="episodes in flight; changes no result (default: %(default)s)")
+    add("--out", metavar="DIR", help="results folder (default: one under runs/)")
+    add("--resume", action="store_true", help="go on with the run in --out, or start it if there is none")
+    add("--save-tokens", action="store_true", help="store token ids and log-probs as well")
+    add("--quiet", action="store_true", help="no progress, only the report")
