@@ -32,7 +32,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-
 register("math-1agent-v0", "llm_envs.math.env:Math1Agent")
 register("math-2agent-v0", "llm_envs.math.env:Math2Agent")
 register("math-4agent-v0", "llm_envs.math.env:Math4Agent")
@@ -47,8 +46,10 @@ register("code-3agent-v0", "llm_envs.coding.env:Code3Agent")
 register("sudoku-1agent-v0", "llm_envs.games.sudoku_env:Sudoku1Agent")
 register("sudoku-2agent-v0", "llm_envs.games.sudoku_env:Sudoku2Agent")
 register("tictactoe-v0", "llm_envs.games.tictactoe_env:TicTacToe")
-register("negotiation-v0", "llm_envs.games.negotiation_env:Negotiation")
 register("connect-four-v0", "llm_envs.games.connect_four_env:ConnectFourGame")
 register("kuhn-poker-v0", "llm_envs.games.kuhn_poker_env:KuhnPoker")
+register("negotiation-v0", "llm_envs.games.negotiation_env:Negotiation")
 register("plan-path-1agent-v0", "llm_envs.planning.plan_path_env:PlanPath1Agent")
 register("plan-path-2agent-v0", "llm_envs.planning.plan_path_env:PlanPath2Agent")
+register("blocksworld-1agent-v0", "llm_envs.planning.blocksworld_env:Blocksworld1Agent")
+register("blocksworld-2agent-v0", "llm_envs.planning.blocksworld_env:Blocksworld2Agent")

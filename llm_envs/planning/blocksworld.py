@@ -213,8 +213,8 @@ class Problem:
             goal: At least one fact, and one that does not hold at first; ``holding`` is not offered.
 
         Raises:
-            FactError: A name or a fact is malformed, the facts describe no single state, or the goal holds at first or in
-                no state.
+            FactError: A name or a fact is malformed, the facts describe no single state, or the goal holds at first or
+                in no state.
         """
         names = tuple(name.lower() for name in blocks)
         if not names:

@@ -176,7 +176,8 @@ class Blocksworld2Agent(Blocksworld):
     | `invalid` | −0.1 (`invalid_penalty`) | its author | for unusable text |
 
     `proposal` is what the list would do from the current state, as far as it would be played. It is paid as the rise of
-    the best so far, so that an episode pays what its best proposal is worth, and a longer one no more. `progress` is as in `blocksworld-1agent`.
+    the best so far, so that an episode pays what its best proposal is worth, and a longer one no more. `progress` is as
+    in `blocksworld-1agent`.
 
     ## Episode end
     Terminated when the goal holds, which is success; truncated after `max_rounds` turns of the pair. Infos: `distance`

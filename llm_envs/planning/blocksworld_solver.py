@@ -19,7 +19,7 @@ from llm_envs.planning.blocksworld import TABLE, Goal, Operator, State, apply, c
 
 __all__ = ["MAX_NODES", "best_plan", "bound", "greedy_plan", "shortest_plan"]
 
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 """States that :func:`shortest_plan` looks at before it gives up."""
 
 
