@@ -141,8 +141,9 @@ class Negotiation(TwoPlayerGame):
             trade = parse_trade(move[len(_OFFER) : -1])
         except ValueError as reason:
             raise InvalidAction(str(reason)) from None
-        if reason := negotiation.missing(trade, *self._sides()):
-            raise InvalidAction(reason)
+        absent = negotiation.missing(trade, *self._sides())
+        if absent is not None:
+            raise InvalidAction(absent)
         return _offer_text(trade)
 
     def _advance(self, move: str) -> float | None:

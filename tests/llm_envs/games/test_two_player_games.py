@@ -190,7 +190,8 @@ def test_random_games_are_zero_sum(name):
     for first, second in (("win", "loss"), ("loss", "win")):
         for how in ("play", "forfeit"):
             assert ends[how, first, second] > PLAYED / 500, ends
-    assert (ends["play", "draw", "draw"] > 0) == (name != "kuhn-poker")
+    if name != "connect-four":  # where one random game in 400 is a draw
+        assert (ends["play", "draw", "draw"] > 0) == (name != "kuhn-poker")
     assert ends["forfeit", "draw", "draw"] == 0
 
 
