@@ -52,8 +52,9 @@ def raw_env(name: str) -> type:
     Raises:
         gymnasium.error.DependencyNotInstalled: What it needs is not installed.
     """
+    stem = name.rpartition("_v")[0]
     try:
-        return importlib.import_module(f"pettingzoo.classic.{name}").raw_env
+        return importlib.import_module(f"pettingzoo.classic.{stem}.{stem}").raw_env
     except ImportError as missing:
         raise error.DependencyNotInstalled(
             f'`{NAMESPACE}/{name}` needs {missing.name}. Install it with `pip install "llm-envs[classic]"`.'
