@@ -17,6 +17,7 @@ ABOVE = {"llm_envs": {"trainers", "benchmarks"}, "trainers": {"benchmarks"}}
 # What needs a model, a JVM, a cluster or seconds to import.
 MODEL_LIBRARIES = {"torch", "transformers", "vllm", "ray", "peft", "tokenizers", "openai", "jnius", "pyserini", "jpype"}
 HEAVY_LIBRARIES = MODEL_LIBRARIES | {
+    "chess",
     "datasets",
     "latex2sympy2_extended",
     "math_verify",
@@ -25,6 +26,8 @@ HEAVY_LIBRARIES = MODEL_LIBRARIES | {
     "pandas",
     "pyarrow",
     "pydantic",
+    "pygame",
+    "pyspiel",
     "reasoning_gym",
     "rich",
     "scipy",

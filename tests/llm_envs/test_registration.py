@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from gymnasium import error
 
 import llm_envs
-from llm_envs.registration import NotParallelizable, UnknownArgument, register
+from llm_envs.registration import ADAPTERS, NotParallelizable, UnknownArgument, register
 
 IDS = sorted(llm_envs.registry)
 
@@ -68,6 +69,17 @@ def test_malformed_id(bad):
 def test_unknown_namespace():
     with pytest.raises(error.NamespaceNotFound, match=r"Namespace other not found. Did you mean: `llm_envs`"):
         llm_envs.make("other/math-2agent")
+
+
+@pytest.mark.parametrize("namespace", ADAPTERS)
+def test_the_namespaces_of_adapters(namespace):
+    module = importlib.import_module(ADAPTERS[namespace])
+    name = module.names()[0]
+    assert llm_envs.spec(f"{namespace}/{name}").id.startswith(f"{namespace}/{name}")
+    with pytest.raises(error.NamespaceNotFound, match=f"Did you mean: `{namespace}`"):
+        llm_envs.make(f"{namespace[:-1]}/{name}")
+    with pytest.raises(error.RegistrationError, match="belongs to the games of another library"):
+        register(f"{namespace}/mine-v0", "nowhere:Mine")
 
 
 def test_unknown_argument_names_id_and_argument():
