@@ -131,7 +131,7 @@ def _load_maps(path: Path, split: str | None) -> TaskSet:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:
         raise TaskError(f"the file of maps {str(path)!r} cannot be read: {reason}") from reason
-    tasks = []
+    tasks: list[Task] = []
     lines: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         if line.strip():
