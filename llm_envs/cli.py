@@ -12,6 +12,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from pettingzoo import AECEnv
 import llm_envs
 from llm_envs.games.opponents import has_legal_actions, make_opponent
 from llm_envs.play import Others, Session
-from llm_envs.registration import arguments, summary
+from llm_envs.registration import ADAPTERS, arguments, summary
 from llm_envs.tasks import stable_hash
 from llm_envs.tools.retrieval.cli import add_commands
 
@@ -63,7 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    listing = commands.add_parser("list", help="all environments, a line each")
+    listing = commands.add_parser("list", help="all environments, a line each; or the games of another library")
+    listing.add_argument(
+        "library", nargs="?", choices=tuple(ADAPTERS), help="list its games, each of which is an id: openspiel/hex"
+    )
     listing.set_defaults(run=_list)
 
     info = commands.add_parser("info", help="roles, formats, rewards, arguments and a first prompt of one environment")
@@ -99,10 +103,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if options.library:
+        games = importlib.import_module(ADAPTERS[options.library]).names()
+        sys.stdout.write("".join(f"{options.library}/{game}\n" for game in games))
+        return 0
     width = max(map(len, llm_envs.registry))
     for env_spec in llm_envs.registry.values():
         rounds = " (parallel)" if env_spec.parallelizable else ""
         sys.stdout.write(f"{env_spec.id:{width}}  {summary(env_spec)}{rounds}\n")
+    for library in ADAPTERS:
+        sys.stdout.write(f"{f'{library}/…':{width}}  Games of another library: `llm-envs list {library}`.\n")
     return 0
 
 

@@ -41,8 +41,6 @@ def games(folder: Path) -> Iterator[tuple[Entry, Mapping[str, Any]]]:
     """Every game that is a text environment, with parameters to make it with; files that it needs go to ``folder``."""
     for name in catalog.names():
         entry = catalog.entry(name)
-        if entry.reason is not None:
-            continue
         if name in FILES:
             path = folder / f"{name}.txt"
             path.write_text(FILES[name], encoding="utf-8")
@@ -80,7 +78,7 @@ def tables() -> str:
                 f"| {'rounds' if entry.simultaneous else 'turns'} | {entry.information} | {entry.utility} "
                 f"| {'yes' if entry.chance else 'no'} | {needs} | {play(entry.name, parameters)} |"
             )
-    for name in catalog.names():
+    for name in catalog.all_names():
         entry = catalog.entry(name)
         if entry.reason is not None:
             others.append(f"| `{name}` | {entry.title} | {entry.reason} |")

@@ -90,9 +90,14 @@ def pyspiel() -> types.ModuleType:
         ) from missing
 
 
-def names() -> list[str]:
+def all_names() -> list[str]:
     """The names of all games that OpenSpiel has, also of those that are no text environment."""
     return sorted(pyspiel().registered_names())
+
+
+def names() -> list[str]:
+    """The names of the games that are text environments."""
+    return [name for name in all_names() if entry(name).reason is None]
 
 
 def entry(name: str) -> Entry:

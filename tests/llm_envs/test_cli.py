@@ -6,6 +6,7 @@ import pytest
 
 import llm_envs
 from llm_envs.cli import main
+from llm_envs.registration import ADAPTERS
 
 
 @pytest.fixture
@@ -29,8 +30,15 @@ def typed(monkeypatch):
 def test_list_names_every_environment(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(llm_envs.registry)
+    assert [line.split()[0] for line in lines] == [*llm_envs.registry, *(f"{library}/…" for library in ADAPTERS)]
     assert any(line.endswith("(parallel)") for line in lines)
+
+
+def test_list_names_the_games_of_a_library(capsys):
+    assert main(["list", "pettingzoo"]) == 0
+    assert capsys.readouterr().out.split() == [
+        f"pettingzoo/{n}" for n in ("chess_v6", "connect_four_v3", "tictactoe_v3")
+    ]
 
 
 @pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
