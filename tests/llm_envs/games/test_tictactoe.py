@@ -169,12 +169,26 @@ def test_the_oracle_never_loses_to_any_replies(seat):
 
 
 def test_the_sooner_win_and_the_later_loss():
-    # X has 0 and 1: it wins at once with 2, though 4 would win too.
-    assert rules.best_cell(0b000000011, 0b010001000) == 2
-    # O cannot hold both of X's threats (row 0 and the diagonal); it blocks one.
-    first, second = 0b001010001, 0b100000010
-    assert rules.value(second, first) == -1
-    assert rules.best_cell(second, first) in (2, 3)
+    """Wherever one can win at once one does; a lost game is not over at once where that can be helped."""
+
+    def wins(own: int, other: int) -> set[int]:
+        return {cell for cell in rules.free_cells(own | other) if rules.HAS_LINE[own | 1 << cell]}
+
+    slower = lost = 0
+    for first, second in reachable():
+        if rules.is_over(first, second):
+            continue
+        own, other = (first, second) if first.bit_count() == second.bit_count() else (second, first)
+        best, free = rules.best_cell(own, other), rules.free_cells(own | other)
+        at_once = wins(own, other)
+        if at_once:
+            assert best == min(at_once)
+            slower += any(rules.value(other, own | 1 << cell) == -1 for cell in free if cell < best)
+        elif rules.value(own, other) == -1:
+            holds = {cell for cell in free if not wins(other, own | 1 << cell)}
+            assert best in holds or not holds
+            lost += bool(holds) and free[0] not in holds
+    assert min(slower, lost) > 20  # positions in which a player that only looks at win or loss errs
 
 
 def test_no_move_at_the_end():
