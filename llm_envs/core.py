@@ -111,6 +111,8 @@ class TextEnv(AECEnv[str, str, str | None]):
     """Whether ``step`` may wait for another process; such steps are run off an event loop."""
     success: bool
     """Whether any agent succeeded; False while the episode runs."""
+    task: Task
+    """The task of the episode."""
     succeeded: frozenset[str]
     """The agents that succeeded; empty while the episode runs."""
     spec: EnvSpec | None = None
@@ -148,6 +150,7 @@ class TextEnv(AECEnv[str, str, str | None]):
             agent: FreeText(MAX_ACTION_CHARS, examples=tuple((examples or {}).get(agent, ()))) for agent in agents
         }
         self._seed_sequence: tuple[int, int] | None = None
+        self._task_count = len(tasks)
         self._single_rounds = {agent: (agent,) for agent in agents}
         self._zero_rewards = dict.fromkeys(agents, 0.0)
         self._flags_for_all = {flag: dict.fromkeys(agents, flag) for flag in (False, True)}
@@ -204,8 +207,8 @@ class TextEnv(AECEnv[str, str, str | None]):
         self._episode_seed = self._next_seed(seed)
         self._np_random: np.random.Generator | None = None
         self._np_state: Mapping[str, Any] | None = None
-        self.task_index = number = self._episode_seed % len(self.tasks) if named is None else named
-        self.task: Task = (task := self.tasks[number])
+        self.task_index = number = self._episode_seed % self._task_count if named is None else named
+        self.task = task = self.tasks._task(number)  # in range by now: what `tasks[number]` checks is known
         self._has_started = True
         self.success = False
         self.succeeded = frozenset()
@@ -222,6 +225,7 @@ class TextEnv(AECEnv[str, str, str | None]):
             infos[agent] = {"reward_parts": {}, "success": False, "task_id": name, "task_index": number}
         self._skip_agent_selection = None
         self._feedback: dict[str, str] = {}
+        self._round_rewards: dict[str, dict[str, float]] = {}
         self._give_turn(self._start())
 
     def observe(self, agent: str) -> TextObs:
@@ -364,16 +368,18 @@ class TextEnv(AECEnv[str, str, str | None]):
 
     def _next_seed(self, seed: int | None) -> int:
         if type(seed) is int and seed >= 0:
-            self._seed_sequence = (seed, 0)
+            first, number = seed, 0
         elif seed is not None:
             if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
                 raise error.Error(f"`seed` must be a non-negative integer or None, actual value: {seed!r}.")
-            self._seed_sequence = (int(seed), 0)
+            first, number = int(seed), 0
         elif self._seed_sequence is None:
-            self._seed_sequence = (int(np.random.SeedSequence().generate_state(1, np.uint64)[0]), 0)
+            first, number = int(np.random.SeedSequence().generate_state(1, np.uint64)[0]), 0
         else:
-            self._seed_sequence = (self._seed_sequence[0], self._seed_sequence[1] + 1)
-        return _episode_hash(*self._seed_sequence)
+            first, number = self._seed_sequence
+            number += 1
+        self._seed_sequence = (first, number)
+        return _episode_hash(first, number)
 
     def _unknown_agent(self, agent: str) -> error.Error:
         return error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
@@ -382,14 +388,13 @@ class TextEnv(AECEnv[str, str, str | None]):
         if isinstance(following, str):
             agents = self._single_rounds.get(following, ())
         else:
-            agents = tuple(following) if set(following) <= self._single_rounds.keys() else ()
+            agents = tuple(following) if set(following) <= self._agent_names else ()
         if not agents:
             raise TypeError(
                 f"{type(self).__name__} gives the turn to {following!r}; the agents are {self.possible_agents}."
             )
         self._round = agents
         self._retries = 0
-        self._round_rewards: dict[str, dict[str, float]] = {}
         self.agent_selection = agents[0]
 
     def _advance_round(self, agent: str, outcome: Outcome | None, paid: dict[str, float] | None) -> Outcome | None:
@@ -431,33 +436,33 @@ class TextEnv(AECEnv[str, str, str | None]):
             self.agent_selection, self._skip_agent_selection = self._skip_agent_selection, None
 
     def _pay(self, paid: Mapping[str, Mapping[str, float]]) -> None:
+        if not self._paid_nothing:
+            self._clear_rewards()
         self._paid_nothing = False
-        rewards, cumulative, infos = self.rewards, self._cumulative_rewards, self.infos
-        for agent in self.agents:
-            reward = 0.0
-            if agent in paid:
-                mine = infos[agent]["reward_parts"]
-                for name, value in paid[agent].items():
+        rewards, infos = self.rewards, self.infos
+        for agent, parts in paid.items():
+            if parts and agent in rewards:
+                mine, reward = infos[agent]["reward_parts"], 0.0
+                for name, value in parts.items():
                     reward += value
                     mine[name] = mine.get(name, 0.0) + value
-                reward = float(reward)
-                cumulative[agent] += reward
-            rewards[agent] = reward
+                rewards[agent] = reward = float(reward)
+                self._cumulative_rewards[agent] += reward
 
     def _apply(self, outcome: Outcome) -> None:
-        if outcome.success is not False or self.success:
-            self.succeeded = self._names_of(outcome.success)
-            self.success = bool(self.succeeded)
+        success, infos = outcome.success, self.infos
+        if success is not False or self.success:
+            self.succeeded = success = self._names_of(success)
+            self.success = bool(success)
         if outcome.rewards:
             self._pay(outcome.rewards)
         elif not self._paid_nothing:
             self._clear_rewards()
         if outcome.info:
             for agent, extra in outcome.info.items():
-                self.infos[agent].update(extra)
-        over = outcome.terminated or outcome.truncated
+                infos[agent].update(extra)
         following = outcome.next
-        if over:
+        if outcome.terminated or outcome.truncated:
             if following is None:
                 self._close_episode(bool(outcome.terminated), bool(outcome.truncated))
                 return
@@ -528,9 +533,9 @@ _EPISODE_HASH = hashlib.blake2b(b"8:sepisode", digest_size=8)
 
 def _episode_hash(seed: int, number: int) -> int:
     """``stable_hash("episode", seed, number)``, with the part that is always the same hashed once."""
-    first, second = f"i{seed}", f"i{number}"
+    first, second = str(seed), str(number)
     digest = _EPISODE_HASH.copy()
-    digest.update(f"{len(first)}:{first}{len(second)}:{second}".encode())
+    digest.update(f"{len(first) + 1}:i{first}{len(second) + 1}:i{second}".encode())
     return int.from_bytes(digest.digest())
 
 

@@ -10,7 +10,7 @@ import pytest
 import llm_envs
 from llm_envs.core import Outcome, TextEnv
 from llm_envs.parsing import InvalidAction, tag
-from llm_envs.tasks import ListTaskSet, Task
+from llm_envs.tasks import ListTaskSet, Task, stable_hash
 from llm_envs.testing import ContractError, check_env
 
 TASKS = ListTaskSet([Task(f"t/{i}", f"What is {i}+{i}?", str(2 * i)) for i in range(5)], name="t")
@@ -165,6 +165,19 @@ def test_a_sound_environment_passes():
 @pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
 def test_registered_environments_pass(env_id):
     check_env(env_id, episodes=3)
+
+
+HOOKS = {"_start", "_context", "_instructions", "_play", "_end_round", "_forfeit", "_oracle", "_render_text"}
+
+
+@pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
+def test_only_hooks_are_overridden(env_id):
+    """A method of an environment that has the name of one of the base class's own would take its place unnoticed."""
+    base = {name for name, value in vars(TextEnv).items() if callable(value) and name.startswith("_")} - HOOKS
+    for kind in type(llm_envs.make(env_id).unwrapped).__mro__:
+        if kind is TextEnv:
+            break
+        assert not {name for name in base & vars(kind).keys() if not name.startswith("__")}, kind
 
 
 # ---- one broken environment a point ---------------------------------------------------------------------------------
@@ -525,3 +538,30 @@ def test_success_for_all_names_all():
         assert not env.succeeded
         env.step(env.oracle(env.agent_selection))
     assert env.succeeded == set(env.possible_agents)
+
+
+def test_the_seed_of_an_episode_is_a_stable_hash():
+    env = Pair()
+    for seed in (0, 9, 10, 2**64):
+        env.reset(seed=seed)
+        assert env._episode_seed == stable_hash("episode", seed, 0)
+        env.reset()
+        assert env._episode_seed == stable_hash("episode", seed, 1)
+
+
+@pytest.mark.parametrize("spawn", [0, 2])
+def test_generators_of_forks_go_on_alike_and_apart(spawn):
+    env = Pair()
+    env.reset(seed=0)
+    unused = env.fork()
+    first = env.np_random.random()
+    env.np_random.spawn(spawn)
+    fork = env.fork()
+    second = fork.fork()  # before the first fork ever draws
+    drawn = [env.np_random.random() for _ in range(3)]
+    assert [fork.np_random.random() for _ in range(3)] == drawn
+    assert [second.np_random.random() for _ in range(3)] == drawn
+    assert unused.np_random.random() == first
+    assert fork.np_random.spawn(1)[0].random() == env.np_random.spawn(1)[0].random()
+    env.reset(seed=0)
+    assert env.np_random.random() == first

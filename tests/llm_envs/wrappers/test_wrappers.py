@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 
 import pytest
 from gymnasium import error
@@ -39,6 +41,64 @@ def test_order_is_enforced_by_default():
     with pytest.raises(AssertionError, match="need to call step"):
         for _ in env.agent_iter():
             pass
+
+
+def test_nothing_is_there_before_the_first_reset():
+    env = make()
+    for name in ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "num_agents"):
+        with pytest.raises(AttributeError, match="cannot be accessed before reset"):
+            getattr(env, name)
+    with pytest.raises(AttributeError, match="agent_selection cannot be accessed before reset"):
+        env.last()
+    calls = {"step": (RIGHT,), "observe": ("solver_0",), "agent_iter": (), "state": (), "render": ()}
+    for name, arguments in calls.items():
+        with pytest.raises(AssertionError, match="reset"):
+            getattr(env, name)(*arguments)
+
+
+def test_wrapper_shows_what_the_environment_shows():
+    env = make()
+    env.reset(seed=0)
+    for _ in range(2):
+        env.step(RIGHT if env.agent_selection == "solver_0" else APPROVE)
+        bare = env.unwrapped
+        assert env.last() == bare.last()
+        assert env.last(observe=False)[0] is None
+        for name in (
+            "agents",
+            "agent_selection",
+            "rewards",
+            "terminations",
+            "truncations",
+            "infos",
+            "task",
+            "metadata",
+        ):
+            assert getattr(env, name) is getattr(bare, name)
+    assert list(env.agent_iter(1)) == ["solver_0"]
+
+
+def test_a_step_after_the_end_warns_and_does_nothing(caplog):
+    env = make()
+    env.reset(seed=0)
+    run(env, RIGHT, APPROVE)
+    env.step(RIGHT)
+    assert "step() called after all agents" in caplog.text
+    with pytest.raises(error.ResetNeeded, match="after the last agent is done"):
+        env.unwrapped.step(RIGHT)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_of_the_wrapper_are_independent(duplicate):
+    env = make()
+    env.reset(seed=0)
+    other = duplicate(env)
+    other.step(RIGHT)
+    assert (env.agent_selection, other.agent_selection) == ("solver_0", "verifier_0")
+    assert (len(env.transcript), len(other.transcript)) == (0, 1)
+    other.reset(seed=1)
+    assert env.unwrapped.transcript == []
+    assert other.unwrapped is not env.unwrapped
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
