@@ -10,7 +10,7 @@ from llm_envs.planning.base import IllegalMove, PlanningEnv
 from llm_envs.planning.pair import PairEnv
 from llm_envs.planning.sokoban import MOVES, State, apply, illegal_reason, render, solved
 from llm_envs.planning.sokoban_bounds import bounds
-from llm_envs.planning.sokoban_rooms import FLOOR
+from llm_envs.planning.sokoban_rooms import EXACT_POSITIONS, FLOOR
 from llm_envs.planning.sokoban_solver import shortest, solve
 from llm_envs.planning.sokoban_tasks import DEFAULT_TASKS, load_sokoban_tasks, start_of
 from llm_envs.tasks import Task, TaskSet
@@ -20,8 +20,7 @@ __all__ = ["Sokoban1Agent", "Sokoban2Agent"]
 _LETTERS = {spelling: move for move in MOVES for spelling in (move, move.lower())}
 
 SOLVER_POSITIONS = 50_000
-"""Positions in which the oracle looks for some solution (the hardest of 2,000 Boxoban levels takes 3,656), and again
-for a shortest one."""
+"""Positions in which the oracle looks for some solution; the hardest of 2,000 Boxoban levels takes 3,656."""
 
 
 class Sokoban(PlanningEnv):
@@ -111,7 +110,7 @@ def _plan(state: State) -> tuple[str, ...] | None:
         return some.moves or None
     if some.status == "unsolvable":
         return None
-    best = shortest(state, max_positions=SOLVER_POSITIONS)
+    best = shortest(state, max_positions=EXACT_POSITIONS)
     return best.moves if best.status == "solved" else some.moves
 
 
