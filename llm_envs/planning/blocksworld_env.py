@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from llm_envs.core import Outcome
 from llm_envs.planning import blocksworld
 from llm_envs.planning.base import IllegalMove, PlanningEnv
-from llm_envs.planning.blocksworld import OperatorError, Problem, State
+from llm_envs.planning.blocksworld import State
+from llm_envs.planning.blocksworld_facts import OperatorError, Problem
 from llm_envs.planning.blocksworld_solver import best_plan
 from llm_envs.planning.blocksworld_tasks import DEFAULT_TASKS, load_blocksworld_tasks, problem_of, problem_text
 from llm_envs.tasks import Task, TaskSet

@@ -118,7 +118,7 @@ def shortest_plan(state: State, goal: Goal, max_nodes: int = MAX_NODES) -> list[
 
     Args:
         state: Where to start.
-        goal: A goal that some state fulfils (:meth:`~llm_envs.planning.blocksworld.Problem.from_facts` checks that).
+        goal: A goal that some state fulfils, as :class:`~llm_envs.planning.blocksworld_facts.Problem` checks.
         max_nodes: Give up after so many states.
 
     Returns:

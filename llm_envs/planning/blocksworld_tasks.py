@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from llm_envs import task_rows
-from llm_envs.planning.blocksworld import TABLE, FactError, Goal, Problem, State
+from llm_envs.planning.blocksworld import TABLE, Goal, State
+from llm_envs.planning.blocksworld_facts import FactError, Problem
 from llm_envs.planning.blocksworld_solver import best_plan
 from llm_envs.task_rows import Columns, Row, RowError
 from llm_envs.tasks import (

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llm_envs.planning.blocksworld import FactError, Problem
+from llm_envs.planning.blocksworld_facts import FactError, Problem
 from llm_envs.tasks import TaskError
 
 if TYPE_CHECKING:
@@ -74,11 +75,10 @@ def read_problems(path: Path, domain: Path | None = None) -> list[tuple[Path, Pr
     domains = [file for file in files if _DOMAIN_NAME.search(_text(file))]
     if domain is None:
         if len(domains) != 1:
-            found = (
-                f"holds {len(domains)} domains ({', '.join(file.name for file in domains)})" if domains else "has none"
-            )
+            found = ", ".join(file.name for file in domains) or "none"
             raise TaskError(
-                f"{path} needs the file of its domain, and {folder} {found}; name it with the option domain"
+                f"{path} needs the one file that holds its domain; in {folder} there is: {found}. Name it with the "
+                "option domain"
             )
         domain = domains[0]
     instances = [file for file in files if file not in domains] if path.is_dir() else [path]
@@ -96,9 +96,8 @@ def read_problem(path: Path, domain: Path) -> Problem:
     text, domain_text = _text(path), _text(domain)
     try:
         _check_names(domain_text, text)
-        parsed = _parse(domain_text, text)
-        _check_domain(parsed)
-        return _problem(parsed)
+        _check_domain(domain_text)
+        return _problem(_parse(domain_text, text))
     except (_Unreadable, FactError) as reason:
         raise TaskError(f"{path} with the domain {domain}: {reason}") from reason
 
@@ -144,7 +143,8 @@ def _check_names(domain: str, problem: str) -> None:
         raise _Unreadable(f"the instance is of the domain {wanted[1]!r}, the file of the domain defines {name[1]!r}")
 
 
-def _parse(domain: str, problem: str) -> Any:
+def _parse(domain: str, problem: str | None = None) -> Any:
+    """The problem as unified-planning has it; without an instance it has the domain alone."""
     try:
         from pyparsing import ParseBaseException
         from unified_planning.environment import Environment
@@ -152,18 +152,12 @@ def _parse(domain: str, problem: str) -> Any:
         from unified_planning.io import PDDLReader
     except ImportError as reason:
         raise TaskError("reading PDDL needs unified-planning: pip install 'llm-envs[planning]'") from reason
+    # What the parser raises for malformed text, some of it from deep inside.
+    malformed = (ParseBaseException, UPException, SyntaxError, LookupError, ValueError, AssertionError, RecursionError)
     try:
         return PDDLReader(Environment()).parse_problem_string(domain, problem)
-    except (
-        ParseBaseException,
-        UPException,
-        SyntaxError,
-        ValueError,
-        LookupError,
-        AssertionError,
-        RecursionError,
-    ) as reason:
-        raise _Unreadable(f"not valid PDDL: {type(reason).__name__}: {str(reason)[:300]}") from reason
+    except malformed as bad:
+        raise _Unreadable(f"not valid PDDL: {type(bad).__name__}: {str(bad)[:300]}") from bad
 
 
 # Of each operator: preconditions, what becomes true, what becomes false. 0 and 1 are its parameters.
@@ -192,8 +186,10 @@ _OPERATORS: dict[str, tuple[_Atoms, _Atoms, _Atoms]] = {
 }
 
 
-def _check_domain(parsed: Any) -> None:
+@lru_cache(maxsize=8)
+def _check_domain(domain: str) -> None:
     """That the operators are those of blocks world."""
+    parsed = _parse(domain)
     fix = "only the blocks world with pick-up, put-down, stack and unstack is offered"
     names = sorted(action.name for action in parsed.actions)
     if names != sorted(_OPERATORS):
@@ -210,12 +206,6 @@ def _check_domain(parsed: Any) -> None:
             (true if effect.value.is_true() else false).add(_atom(effect.fluent, position))
         if (conditions, true, false) != _OPERATORS[action.name]:
             raise _Unreadable(f"the operator {action.name} has other preconditions or effects than blocks world; {fix}")
-        for parameter in action.parameters:
-            for thing in parsed.all_objects:
-                if not parameter.type.is_compatible(thing.type):
-                    raise _Unreadable(
-                        f"the object {thing.name} is not a {parameter.type.name}; every object is a block"
-                    )
 
 
 def _conjuncts(condition: FNode) -> Iterator[FNode]:
@@ -239,6 +229,10 @@ def _atom(fact: FNode, position: dict[str, int]) -> tuple[str, *tuple[int, ...]]
 def _problem(parsed: Any) -> Problem:
     if parsed.quality_metrics or parsed.trajectory_constraints:
         raise _Unreadable("it has a metric or constraints; the shortest plan is what counts here")
+    for parameter in (parameter for action in parsed.actions for parameter in action.parameters):
+        for thing in parsed.all_objects:
+            if not parameter.type.is_compatible(thing.type):
+                raise _Unreadable(f"the object {thing.name} is no {parameter.type.name}; every object must be a block")
     initial = [_fact(fact) for fact, value in parsed.explicit_initial_values.items() if value.is_true()]
     goal = [_fact(fact) for condition in parsed.goals for fact in _conjuncts(condition)]
     return Problem.from_facts([thing.name for thing in parsed.all_objects], initial, goal)
