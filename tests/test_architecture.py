@@ -33,6 +33,7 @@ HEAVY_LIBRARIES = MODEL_LIBRARIES | {
     "scipy",
     "sympy",
     "tensorboard",
+    "unified_planning",
     "yaml",
 }
 

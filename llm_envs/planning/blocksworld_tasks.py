@@ -208,6 +208,8 @@ def read_blocksworld_row(row: Row, columns: Columns) -> Draft:
         named = dict.fromkeys(word for fact in initial for word in fact.strip("() ").split()[1:])
     elif isinstance(named, str):
         named = named.replace(",", " ").split()
+    elif not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
+        raise RowError(f"blocks are text or a list of names, got {named!r:.80}")
     try:
         draft = _draft(Problem.from_facts(named, initial, goal))
     except FactError as reason:
