@@ -357,7 +357,7 @@ def test_rows_of_facts(tmp_path):
     [
         ('{"goal": "on a b"}', "no initial in any of the columns"),
         ('{"initial": "ontable a, clear a, handempty", "goal": "on a b"}', "names 'b', which is not one of the b"),
-        ('{"initial": "ontable a, clear a, handempty", "goal": "on a b", "blocks": 2}', "blocks are text or a list of na"),
+        ('{"initial": "ontable a, clear a, handempty", "goal": "on a b", "blocks": 2}', "blocks are text or a list"),
         ('{"initial": 3, "goal": "on a b"}', "facts are text or a list of texts, got 3"),
     ],
 )  # fmt: skip
