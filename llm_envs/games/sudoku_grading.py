@@ -57,20 +57,24 @@ def hardest_technique(puzzle: Grid) -> str:
         gymnasium.error.Error: ``puzzle`` contradicts itself. (That it has one solution is the caller's to check.)
     """
     shape = masks(isqrt(len(puzzle)))
-    for technique, hidden in (("naked single", False), ("hidden single", True)):
-        places = initial_places(puzzle)
-        done = propagate(places, 0, shape, hidden=hidden)
-        if done is None:
-            raise error.Error(f"the sudoku {grid_line(puzzle)} has no solution, so it has no difficulty")
-        if done == shape.full:
-            return technique
+    if _fill(puzzle, initial_places(puzzle), 0, hidden=False) == shape.full:
+        return "naked single"
+    places = initial_places(puzzle)
+    done = _fill(puzzle, places, 0, hidden=True)
+    if done == shape.full:
+        return "hidden single"
     while _locked_candidates(places, shape) or _naked_pairs(places, shape) or _hidden_pairs(places, shape):
-        done = propagate(places, done, shape, hidden=True)
-        if done is None:
-            raise error.Error(f"the sudoku {grid_line(puzzle)} has no solution, so it has no difficulty")
+        done = _fill(puzzle, places, done, hidden=True)
         if done == shape.full:
             return "pair"
     return "search"
+
+
+def _fill(puzzle: Grid, places: Places, done: int, *, hidden: bool) -> int:
+    done_now = propagate(places, done, masks(isqrt(len(puzzle))), hidden=hidden)
+    if done_now is None:
+        raise error.Error(f"the sudoku {grid_line(puzzle)} has no solution, so it has no difficulty")
+    return done_now
 
 
 def _locked_candidates(places: Places, shape: Masks) -> bool:

@@ -224,6 +224,18 @@ def test_one_grid_does_not_solve_other_puzzles():
     assert is_solved(grid, bytes(16))  # it is a full, valid grid: only the clues are against it
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1234 2341 3412 4123",  # rows and columns hold, boxes do not
+        "1234 3412 1234 3412",  # rows and boxes hold, columns do not
+        "1313 2424 3131 4242",  # columns and boxes hold, rows do not
+    ],
+)
+def test_rows_columns_and_boxes_all_count(line):
+    assert not is_solved(parse_grid(line), bytes(16))
+
+
 @settings(max_examples=60)
 @given(puzzles, st.data())
 def test_solved_means_full_valid_and_clues_kept(puzzle, data):

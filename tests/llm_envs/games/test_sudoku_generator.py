@@ -27,7 +27,7 @@ from llm_envs.games.sudoku_grading import (
     solved_by_singles,
 )
 from llm_envs.games.sudoku_solver import count_solutions, has_other_value, masks, solution_of, solutions
-from llm_envs.games.sudoku_tasks import load_sudoku_tasks
+from llm_envs.games.sudoku_tasks import draw_sudoku, load_sudoku_tasks
 from llm_envs.tasks import TaskError, split_of
 
 HARDEST = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."
@@ -113,7 +113,7 @@ def test_another_value_is_found_exactly_if_the_puzzle_becomes_ambiguous():
 # ---- grader --------------------------------------------------------------------------------------------------------
 
 
-def test_pointing_and_claiming_by_hand():
+def test_pointing_by_hand():
     """All places of 1 in the first box lie in row 1, so 1 leaves the rest of row 1."""
     shape = masks(4)
     places = [shape.full] * 4
@@ -123,6 +123,17 @@ def test_pointing_and_claiming_by_hand():
     removed = before & ~places[0]
     assert removed & 0b1111 == 0b1100  # r1c3, r1c4
     assert places[1:] == [shape.full] * 3
+
+
+def test_claiming_by_hand():
+    """All places of 1 in row 1 lie in the first box, so 1 leaves the rest of that box."""
+    shape = masks(9)
+    places = [shape.full] * 9
+    places[0] &= ~0b1_1111_1000  # no 1 in r1c4 to r1c9
+    before = places[0]
+    assert _locked_candidates(places, shape)
+    assert before & ~places[0] == 0b111 << 9 | 0b111 << 18  # r2c1 to r2c3, r3c1 to r3c3
+    assert places[1:] == [shape.full] * 8
 
 
 # 1 and 2 not in r1c3, r1c4, r2c1, r2c2; 3 and 4 not in r1c1, r1c2, r2c3, r2c4.
@@ -309,6 +320,13 @@ def test_what_does_not_exist_is_given_up_with_the_reason(monkeypatch):
     monkeypatch.setattr("llm_envs.games.sudoku_generator.MAX_TRIES", 20)
     with pytest.raises(error.Error, match=r"No 9×9 sudoku with 17 to 18 clues .* in 20 tries"):
         draw_puzzle(random.Random(0), grid_size=9, min_clues=17, max_clues=18)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_puzzle_is_drawn_for_a_split_at_once(split):
+    """A task set draws until the split fits: for the test split that would be ten puzzles for one."""
+    rng = random.Random(0)
+    assert {split_of(draw_sudoku(rng, split=split, grid_size=6).question) for _ in range(50)} == {split}
 
 
 # ---- task sets -----------------------------------------------------------------------------------------------------
