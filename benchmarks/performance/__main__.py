@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.context import describe_machine, describe_source, package_versions
+from benchmarks.performance.forks import measure_forks
+from benchmarks.performance.games import measure_games, missing_peers
 from benchmarks.performance.measure import Measurement
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
-from benchmarks.performance.steps import measure_grading, measure_steps
+from benchmarks.performance.steps import measure_grading, measure_moves, measure_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,11 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(f"{machine}; the best of three tries counts", highlight=False, soft_wrap=True)
     measurements = [
         *measure_steps(arguments.seconds),
+        *measure_moves(arguments.seconds),
+        *measure_games(arguments.seconds),
+        *measure_forks(),
         *measure_grading(arguments.seconds),
         *measure_schedule(),
         *measure_retrieval(),
     ]
     console.print(_table(measurements))
+    for line in missing_peers():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     record = {
         "machine": machine,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Measurement", "rate"]
+__all__ = ["Measurement", "rate", "rates"]
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,27 @@ def rate(work: Callable[[], int], *, seconds: float, repeats: int = 3) -> float:
         while (elapsed := time.perf_counter() - started) < seconds:
             done += work()
         best = max(best, done / elapsed)
+    return best
+
+
+def rates(works: Mapping[str, Callable[[], int]], *, seconds: float, repeats: int = 10) -> dict[str, float]:
+    """Return how many units each of ``works`` does a second, for figures that are compared with each other.
+
+    As :func:`rate`, in many short tries that take turns: what disturbs the machine for a while disturbs all of them.
+
+    Args:
+        works: Each does some work and returns how many units it was.
+        seconds: How long each of them is measured in all.
+        repeats: Number of tries of each.
+    """
+    best = dict.fromkeys(works, 0.0)
+    for work in works.values():
+        work()
+    for _ in range(repeats):
+        for name, work in works.items():
+            done = 0
+            started = time.perf_counter()
+            while (elapsed := time.perf_counter() - started) < seconds / repeats:
+                done += work()
+            best[name] = max(best[name], done / elapsed)
     return best

@@ -17,9 +17,10 @@ from trainers.policies.scripted import OraclePolicy
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
 
-__all__ = ["measure_grading", "measure_steps"]
+__all__ = ["measure_grading", "measure_moves", "measure_steps"]
 
 STEPS_TARGET = 10_000.0
+MOVES_TARGET = 20_000.0
 GRADED_TARGET = 200.0
 EPISODES_A_TRY = 50
 
@@ -99,6 +100,13 @@ def measure_steps(seconds: float = 1.0) -> list[Measurement]:
     ]
 
 
+def measure_moves(seconds: float = 1.0) -> list[Measurement]:
+    """Measure steps a second of a planner that makes one move a turn, legal or not."""
+    env = llm_envs.make("plan-path-1agent")
+    moved = rate(lambda: _play_moves(env), seconds=seconds)
+    return [Measurement("plan-path-1agent, one move a step", moved, "actions/s", MOVES_TARGET)]
+
+
 def measure_grading(seconds: float = 1.0) -> list[Measurement]:
     """Measure verdicts a second of one worker process: plain numbers, and pairs that need a computer algebra system."""
     with Grader(workers=1) as grader:
@@ -132,6 +140,20 @@ def _play_oracle(env: Any, episodes: int = EPISODES_A_TRY) -> int:
                 env.step(None)
             else:
                 env.step(oracle(agent))
+                actions += 1
+    return actions
+
+
+def _play_moves(env: Any, episodes: int = EPISODES_A_TRY) -> int:
+    actions = 0
+    for index in range(episodes):
+        env.reset(seed=0, options={"task_index": index})
+        for _ in env.agent_iter():
+            _, _, terminated, truncated, _ = env.last()
+            if terminated or truncated:
+                env.step(None)
+            else:
+                env.step(("[U]", "[R]", "[D]", "[L]")[actions % 4])
                 actions += 1
     return actions
 

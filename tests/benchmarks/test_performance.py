@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
 import llm_envs
+from benchmarks.performance import games
 from benchmarks.performance.__main__ import main
-from benchmarks.performance.measure import Measurement, rate
+from benchmarks.performance.forks import measure_forks, middle_of_an_episode
+from benchmarks.performance.games import GAMES, measure_games, missing_peers, play_script
+from benchmarks.performance.measure import Measurement, rate, rates
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import LockStep, Recorded, ideal_seconds
 from trainers.policies.scripted import OraclePolicy, RandomPolicy
@@ -42,6 +48,98 @@ def test_rate_counts_work() -> None:
 
     assert rate(work, seconds=0.01, repeats=2) > 0
     assert len(calls) >= 3
+
+
+def test_rates_take_turns() -> None:
+    calls = []
+
+    def work(name: str, units: int) -> int:
+        calls.append(name)
+        return units
+
+    found = rates({"a": lambda: work("a", 1), "b": lambda: work("b", 1000)}, seconds=0.02, repeats=2)
+    assert found["b"] > found["a"] > 0
+    changes = [name for number, name in enumerate(calls) if calls[number - 1 : number] != [name]]
+    assert changes == ["a", "b"] * 3  # once unmeasured, then the two tries
+
+
+@pytest.mark.parametrize("game", GAMES, ids=lambda game: game.env_id)
+def test_scripts_are_whole_games_of_legal_moves(game: games.Game) -> None:
+    env = llm_envs.make(game.env_id)
+    endings = set()
+    for script in game.scripts(60):
+        played = play_script(env, script)
+        assert [text for _, text in env.unwrapped.transcript] == list(script[:played])
+        endings.add(env.unwrapped.succeeded)
+    assert {frozenset({"player_0"}), frozenset({"player_1"})} <= endings
+    assert game.scripts(5) == game.scripts(5)
+
+
+def test_no_script_is_lost_to_bad_text() -> None:
+    for game in GAMES:
+        env = llm_envs.make(game.env_id)
+        for script in game.scripts(60):
+            moves = iter(script)
+            env.reset(seed=0)
+            while env.unwrapped.round_agents:
+                agent = env.agent_selection
+                env.step(next(moves))
+                assert "invalid_action" not in env.infos[agent]
+
+
+def test_games_are_measured_alone_where_no_other_library_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in games.PEERS else find(name))
+    assert [line.partition(" is not installed")[0] for line in missing_peers()] == list(games.PEERS.values())
+    assert all("pip install 'llm-envs[bench]'" in line for line in missing_peers())
+    measurements = measure_games(seconds=0.01)
+    assert [m.name for m in measurements] == [f"{game.env_id}, random moves" for game in GAMES]
+    assert all(m.value > 0 and m.target is None for m in measurements)
+
+
+class OtherGame:
+    """What the measurement asks of TextArena: a game that is over after its second move."""
+
+    def reset(self, num_players: int, seed: int) -> None:
+        assert (num_players, seed >= 0) == (2, True)
+        self.left = 2
+
+    def get_observation(self) -> tuple[int, str]:
+        return 0, "Your move."
+
+    def step(self, action: str) -> tuple[bool, dict[str, str]]:
+        self.left -= 1
+        return self.left == 0, {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_games_are_measured_beside_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def make(env_id: str, **options: int) -> OtherGame:
+        asked.append((env_id, options))
+        return OtherGame()
+
+    monkeypatch.setitem(sys.modules, "textarena", types.SimpleNamespace(make=make))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True if name == "textarena" else None)
+    measurements = measure_games(0.01, [game for game in GAMES if game.env_id == "kuhn-poker"])
+    assert asked[0] == ("KuhnPoker-v0", {"max_rounds": 1})
+    assert len(asked) > games.EPISODES_A_CALL  # a fresh environment for every episode
+    assert [(m.unit, m.target) for m in measurements] == [("actions/s", None), ("x", 3.0), ("x", 20.0)]
+    assert all(m.value > 0 for m in measurements)
+
+
+@pytest.mark.parametrize("env_id", ["math-2agent-v0", "tictactoe-v0", "plan-path-1agent-v0"])
+def test_forks_are_measured_in_the_middle_of_an_episode(env_id: str) -> None:
+    env = middle_of_an_episode(env_id)
+    assert env.transcript
+    assert env.round_agents
+    (measurement,) = measure_forks([env_id], forks=5, repeats=1)
+    assert measurement.name == f"fork of {env_id}, median"
+    assert (measurement.unit, measurement.target, measurement.at_most) == ("µs", 50.0, True)
+    assert 0 < measurement.value < 5_000
 
 
 def test_lock_step_answers_all_live_episodes_at_once() -> None:
