@@ -151,7 +151,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         }
         self._seed_sequence: tuple[int, int] | None = None
         self._task_count = len(tasks)
-        self._single_rounds = {agent: (agent,) for agent in agents}
+        self._single_rounds: dict[str, tuple[str, ...]] = {agent: (agent,) for agent in agents}
         self._zero_rewards = dict.fromkeys(agents, 0.0)
         self._flags_for_all = {flag: dict.fromkeys(agents, flag) for flag in (False, True)}
         self._agent_names = frozenset(agents)
@@ -220,10 +220,10 @@ class TextEnv(AECEnv[str, str, str | None]):
         self.terminations = self._flags_for_all[False].copy()
         self.truncations = self._flags_for_all[False].copy()
         name = task.id
-        self.infos = infos = {}
+        infos: dict[str, dict[str, Any]] = {}
+        self.infos = infos
         for agent in agents:
             infos[agent] = {"reward_parts": {}, "success": False, "task_id": name, "task_index": number}
-        self._skip_agent_selection = None
         self._feedback: dict[str, str] = {}
         self._round_rewards: dict[str, dict[str, float]] = {}
         self._give_turn(self._start())
@@ -433,7 +433,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         if agents:
             self.agent_selection = agents[0]
         else:
-            self.agent_selection, self._skip_agent_selection = self._skip_agent_selection, None
+            self.agent_selection = self._last_actor
 
     def _pay(self, paid: Mapping[str, Mapping[str, float]]) -> None:
         if not self._paid_nothing:
@@ -479,7 +479,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         for agent in self.succeeded:
             self.infos[agent]["success"] = True
         self._round = ()
-        self._skip_agent_selection, self.agent_selection = self.agent_selection, self.agents[0]
+        self._last_actor, self.agent_selection = self.agent_selection, self.agents[0]
 
     def _names_of(self, success: bool | Collection[str]) -> frozenset[str]:
         """Which agents succeeded: everyone or nobody for a flag, else those that are named."""

@@ -6,6 +6,7 @@ play it, and in the same shape: the observation is read before every move, the r
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -102,7 +103,7 @@ def measure_games(seconds: float = 1.0, games: Sequence[Game] = GAMES) -> list[M
     for game in games:
         scripts = game.scripts()
         ours = llm_envs.make(game.env_id)
-        works = {"ours": _repeat(lambda script, seed, env=ours: play_script(env, script, seed), scripts)}
+        works = {"ours": _repeat(functools.partial(play_script, ours), scripts)}
         if importlib.util.find_spec("textarena") is not None:
             works.update(_textarena(game, scripts))
         if game.env_id == "tictactoe" and importlib.util.find_spec("pygame") is not None:
@@ -173,4 +174,4 @@ def _textarena(game: Game, scripts: Sequence[Script]) -> dict[str, Callable[[], 
 def _pettingzoo(scripts: Sequence[Script]) -> Callable[[], int]:
     env = importlib.import_module("pettingzoo.classic.tictactoe_v3").env()
     numbers: list[Any] = [[int(text[1:-1]) for text in script] for script in scripts]
-    return _repeat(lambda script, seed: play_script(env, script, seed), numbers)
+    return _repeat(functools.partial(play_script, env), numbers)
