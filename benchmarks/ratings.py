@@ -177,10 +177,11 @@ def rate(
     Where the likelihood has no finite maximum (someone won everything, say), :data:`VIRTUAL_DRAWS` draws are added to
     every pairing; otherwise nothing is.
 
-    The intervals are percentiles of a Bayesian bootstrap by deal (Rubin 1981): each resample weighs every deal, with
-    all games that were played of it, by an Exp(1) variate, and adds to every pairing a Gamma(½) variate of games won
-    and one of games lost. Those are Jeffreys' prior of a proportion: they keep an interval from having no width where
-    all games of a pairing went the same way, and hardly matter elsewhere.
+    The intervals are percentiles of a Bayesian bootstrap by deal (Rubin 1981, "The Bayesian bootstrap"): each resample
+    weighs every deal, with all games that were played of it, by a gamma variate of mean 1 and shape 1 - 2/deals (Rubin's
+    shape is 1, which makes intervals of few deals too narrow), and adds to every pairing a Gamma(½) variate of games
+    won and one of games lost. Those are Jeffreys' prior of a proportion: they keep an interval from having no width
+    where all games of a pairing went the same way, and hardly matter elsewhere.
 
     Args:
         games: The games, in any order.
@@ -261,7 +262,10 @@ def _resample(by_deal: Floats, resamples: int, seed: int) -> Floats:
     """Return the points of ``resamples`` tournaments, shape (resamples, players, players)."""
     generator = np.random.default_rng(seed)
     deals, players, _ = by_deal.shape
-    drawn = np.tensordot(generator.exponential(size=(resamples, deals)), by_deal, axes=1)
+    # With this shape the variance of a resampled mean is s²/deals, s² the unbiased variance; it needs three deals.
+    shape = max(deals - 2, 1) / max(deals, 3)
+    weights = generator.gamma(shape, 1 / shape, size=(resamples, deals))
+    drawn = np.tensordot(weights, by_deal, axes=1)
     prior = generator.gamma(_PRIOR_GAMES, size=(resamples, players, players))
     # A variate that is zero in floating point would leave no finite maximum.
     return drawn + np.maximum(prior, 1e-12)
