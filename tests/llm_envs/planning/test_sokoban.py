@@ -27,6 +27,7 @@ from llm_envs.planning.sokoban import (
 )
 from llm_envs.planning.sokoban_bounds import assignment, bounds, reachable
 from llm_envs.planning.sokoban_levels import Level, parse_levels, render_levels
+from llm_envs.planning.sokoban_rooms import draw_start
 from llm_envs.planning.sokoban_solver import path, shortest, solve
 
 # ---- an independent simulator: characters in a list of lists, no bits --------------------------------------------
@@ -439,7 +440,17 @@ def test_both_searches_agree_with_exhaustive_search(seed):
     assert bound <= naive_search(text, is_push)
 
 
-def test_there_are_unsolvable_levels_among_those():
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_is_shorter_than_the_shortest(seed):
+    rng, start = random.Random(seed), None
+    while start is None:
+        start = draw_start(rng, (6, 7), 2, 0.15)
+    found = shortest(start)
+    assert solved(replay(start, found.moves))
+    assert len(found.moves) == naive_search(render(start))
+
+
+def test_there_are_solvable_and_unsolvable_levels_among_the_random_ones():
     results = set()
     for seed in range(120):
         rng = random.Random(seed)

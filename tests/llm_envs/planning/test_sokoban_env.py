@@ -175,6 +175,17 @@ def test_a_lost_board_costs_a_bounded_share():
     assert not env.success
 
 
+def test_going_far_away_costs_no_more_than_losing():
+    env = make("#######\n#  @  #\n#  $. #\n#     #\n#     #\n#     #\n#     #\n#######")
+    assert env._left == 1
+    assert earned(env, "[D, D]")["progress"] == -1  # three pushes would be needed now
+    assert env.infos["planner_0"]["distance"] == 2
+    assert earned(env, "[D]")["progress"] == 0
+    env.step(env.oracle("planner_0"))
+    assert env.success
+    assert env.infos["planner_0"]["reward_parts"]["progress"] == 2
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     index=st.integers(0, 30),
