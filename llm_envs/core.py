@@ -9,12 +9,9 @@ environment keeps, and :func:`llm_envs.testing.check_env` checks it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,57 +21,19 @@ from pettingzoo import AECEnv
 from llm_envs import rewards as reward_parts
 from llm_envs.console import printable
 from llm_envs.copying import copy_state
+from llm_envs.outcome import Outcome, with_rewards
 from llm_envs.parsing import InvalidAction
+from llm_envs.seeding import episode_hash, generator_state
 from llm_envs.spaces import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, FreeText, TextObs
 from llm_envs.tasks import Task, TaskSet
 
 if TYPE_CHECKING:
     from llm_envs.registration import EnvSpec
 
+__all__ = ["AGENT_NAME", "Outcome", "RenderMode", "TextEnv", "check_rounds"]
+
 AGENT_NAME = re.compile(r"[a-z]+_[0-9]+")
 RenderMode = Literal["human", "ansi"] | None
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(slots=True, init=False)
-class Outcome:
-    """What follows from an action, or from a finished round. Nobody changes one, so it may be shared between episodes.
-
-    Attributes:
-        next: Who speaks next: one agent, a tuple of agents that act on the same information (a round), or None when the
-            episode is over.
-        rewards: Reward parts by agent and name, paid now.
-        terminated: The task ended by its rules.
-        truncated: A limit was hit.
-        success: The task was solved: True or False for all agents alike, or the names of the agents that succeeded. In
-            a zero-sum game that is the winner by play; a draw and a forfeit are no one's success.
-        info: Extra deterministic info keys by agent (a verdict, a tool's output).
-    """
-
-    next: str | tuple[str, ...] | None
-    rewards: Mapping[str, Mapping[str, float]]
-    terminated: bool
-    truncated: bool
-    success: bool | Collection[str]
-    info: Mapping[str, Mapping[str, Any]]
-
-    # Not frozen and not generated: a frozen dataclass takes four times as long to make, and there is one a turn.
-    def __init__(
-        self,
-        next: str | tuple[str, ...] | None = None,
-        rewards: Mapping[str, Mapping[str, float]] = _NOTHING,
-        terminated: bool = False,
-        truncated: bool = False,
-        success: bool | Collection[str] = False,
-        info: Mapping[str, Mapping[str, Any]] = _NOTHING,
-    ) -> None:
-        self.next = next
-        self.rewards = rewards
-        self.terminated = terminated
-        self.truncated = truncated
-        self.success = success
-        self.info = info
 
 
 class TextEnv(AECEnv[str, str, str | None]):
@@ -303,7 +262,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         elif outcome is None:
             raise TypeError(f"{type(self).__name__}._play must return an Outcome for a turn outside a round.")
         elif paid:
-            outcome = _with_rewards(outcome, {agent: paid})
+            outcome = with_rewards(outcome, {agent: paid})
         self._apply(outcome)
 
     def render(self) -> str | None:
@@ -361,7 +320,7 @@ class TextEnv(AECEnv[str, str, str | None]):
         if self._has_started:
             state["transcript"] = self.transcript.copy()
             if self._np_random is not None:
-                state.update(_generator_state(self._np_random))
+                state.update(generator_state(self._np_random))
         return other
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -379,7 +338,7 @@ class TextEnv(AECEnv[str, str, str | None]):
             first, number = self._seed_sequence
             number += 1
         self._seed_sequence = (first, number)
-        return _episode_hash(first, number)
+        return episode_hash(first, number)
 
     def _unknown_agent(self, agent: str) -> error.Error:
         return error.Error(f"Unknown agent {agent!r}. The agents are {', '.join(self.possible_agents)}.")
@@ -411,7 +370,7 @@ class TextEnv(AECEnv[str, str, str | None]):
             self.agent_selection = self._round[position]
             return None
         held, self._round_rewards = self._round_rewards, {}
-        return _with_rewards(self._end_round(), held)
+        return with_rewards(self._end_round(), held)
 
     def _clear_rewards(self) -> None:
         self.rewards = dict.fromkeys(self.rewards, 0.0)
@@ -518,34 +477,6 @@ _SHARED = frozenset(
     | {"transcript", "_np_random", "_np_state"}
 )
 """What a fork does not copy: it never changes, or :meth:`TextEnv.fork` sees to it."""
-
-
-def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """What a fork keeps of the generator: its state alone, because making one is costly and few forks draw from it."""
-    bits = generator.bit_generator
-    if bits.seed_seq.n_children_spawned:  # type: ignore[attr-defined]
-        return {"_np_random": copy_state(generator)}
-    return {"_np_random": None, "_np_state": bits.state}
-
-
-_EPISODE_HASH = hashlib.blake2b(b"8:sepisode", digest_size=8)
-
-
-def _episode_hash(seed: int, number: int) -> int:
-    """``stable_hash("episode", seed, number)``, with the part that is always the same hashed once."""
-    first, second = str(seed), str(number)
-    digest = _EPISODE_HASH.copy()
-    digest.update(f"{len(first) + 1}:i{first}{len(second) + 1}:i{second}".encode())
-    return int.from_bytes(digest.digest())
-
-
-def _with_rewards(outcome: Outcome, extra: Mapping[str, Mapping[str, float]]) -> Outcome:
-    if not extra:
-        return outcome
-    merged = {agent: dict(parts) for agent, parts in outcome.rewards.items()}
-    for agent, parts in extra.items():
-        reward_parts.add(merged.setdefault(agent, {}), parts)
-    return Outcome(outcome.next, merged, outcome.terminated, outcome.truncated, outcome.success, outcome.info)
 
 
 def _check_agents(agents: Sequence[str]) -> None:

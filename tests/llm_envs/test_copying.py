@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from llm_envs.copying import copy_state
+from llm_envs.outcome import Outcome
 from llm_envs.tasks import Task
 
 
@@ -101,3 +102,11 @@ def test_generators_go_on_alike_and_apart(make):
     again = make()
     again.random()
     assert generator.random() == again.random()
+
+
+def test_an_outcome_that_an_environment_keeps_is_copied():
+    outcome = Outcome(next="player_0", info={"player_0": {"seen": [1]}})
+    copied = copy_state(outcome)
+    assert copied == outcome
+    copied.info["player_0"]["seen"].append(2)
+    assert outcome.info["player_0"]["seen"] == [1]
