@@ -10,9 +10,10 @@ from typing import Literal
 
 from trainers.algorithms.choices import check_choice
 from trainers.algorithms.loss_config import LossConfig
-from trainers.algorithms.scores import KEYS, SCORES
+from trainers.algorithms.scores import KEYS, LOOKING_AHEAD, SCORES
 
 SAMPLING = ("episodes", "tree")
+CHOICES = ("argmax", "softmax", "random", "first")
 WEIGHTS = ("turn", "episode")
 
 Keys = tuple[str, ...]
@@ -90,7 +91,9 @@ class Algorithm:
         fold_penalties: Put the penalties into the score instead, as most published code does.
         eps: Added to every standard deviation (TRL: 1e-4, MARTI: 1e-9).
         ddof: 1 divides the squared deviations by n−1, as published code does; 0 by n, as the Dr. MAS paper writes.
-        sampling: ``episodes`` (independent ones) or ``tree`` (K candidates for every turn).
+        sampling: ``episodes`` (independent ones) or ``tree`` (K candidates for every turn, from the same prompt).
+        choose: Which candidate of a tree the episode goes on with (:class:`trainers.rollout.tree.TreeSampling`).
+        choose_temperature: Of ``choose="softmax"``.
         loss: The policy loss.
     """
 
@@ -110,10 +113,18 @@ class Algorithm:
     eps: float = 1e-6
     ddof: int = 1
     sampling: Literal["episodes", "tree"] = "episodes"
+    choose: Literal["argmax", "softmax", "random", "first"] = "argmax"
+    choose_temperature: float = 1.0
     loss: LossConfig = field(default_factory=LossConfig)
 
     def __post_init__(self) -> None:
         check_choice("sampling", self.sampling, SAMPLING)
+        check_choice("choice of candidates", self.choose, CHOICES)
+        if self.sampling == "tree" and any(term.score in LOOKING_AHEAD for term in self.terms):
+            raise ValueError(
+                "sampling='tree' needs scores of the turn alone, such as 'turn_reward'; these look beyond it: "
+                + ", ".join(sorted(LOOKING_AHEAD))
+            )
         _ = self.terms  # checks the names
         if not self.eps >= 0:
             raise ValueError(f"eps is {self.eps}; it must not be negative")

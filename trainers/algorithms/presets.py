@@ -61,6 +61,18 @@ _ALL = (
         _dr_mas("step_grpo", ("task",), ("task",)),
         paper="Control: Dr. MAS without agent identity (its task/task cell), GRPO with every turn counting",
     ),
+    # Agent- and turn-wise groups: the K candidates of one turn, which share their prompt. With one tree a task these
+    # are the groups (task, agent, turn) of the paper; several trees of a task have come by different states.
+    # The loss of the release: clip 0.2, token mean, no KL, no entropy (github.com/pettingllms-ai/PettingLLMs).
+    Algorithm(
+        name="at_grpo",
+        paper="AT-GRPO: Stronger-MAS, arXiv 2510.11062",
+        score="turn_reward",
+        mean_by=("episode", "agent", "turn"),
+        std_by=("episode", "agent", "turn"),
+        sampling="tree",
+        loss=LossConfig(aggregation="token-mean"),
+    ),
 )
 
 presets: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}

@@ -77,7 +77,7 @@ class TurnBatch:
         seen: set[Hashable] = set()
         for episode in episodes:
             for turn in episode.turns:
-                identity = (episode.id, turn.index, turn.info.get("candidate"))
+                identity = (episode.id, turn.index, turn.candidate)
                 if identity in seen:
                     raise ScoreError(
                         f"{_name(turn, episode)} appears twice. A duplicate shifts the statistics of its group: pass "
@@ -129,6 +129,7 @@ ScoreFunction = Callable[[TurnBatch, "Algorithm"], FloatArray]
 
 def episode_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """α·team return + the local parts of all agents: every turn of an episode has the same score. Shape [N]."""
+    _refuse_trees(batch, "episode_return")
     scores = np.zeros(len(batch))
     cache: dict[Hashable, float] = {}
     for i, unit in enumerate(batch.units()):
@@ -145,6 +146,7 @@ def episode_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
 
 def team_and_turn(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """α·team return of the episode + the local parts of this turn alone. Shape [N]."""
+    _refuse_trees(batch, "team_and_turn")
     return np.array(
         [
             algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent]) + _own(turn.reward_parts, algorithm)
@@ -172,6 +174,7 @@ def reward_to_go(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
 
     A masked turn passes what comes after it on; it earned what it earned.
     """
+    _refuse_trees(batch, "reward_to_go")
     scores = np.zeros(len(batch))
     following: dict[tuple[str, str], float] = {}
     order = sorted(range(len(batch)), key=lambda i: (batch.episodes[i].id, batch.turns[i].index), reverse=True)
@@ -194,6 +197,9 @@ SCORES: dict[str, ScoreFunction] = {
 }
 """Score functions by name; :func:`register_score` adds one."""
 
+LOOKING_AHEAD = frozenset({"episode_return", "team_and_turn", "reward_to_go"})
+"""Scores that count what comes after the turn, which a candidate in a tree does not have."""
+
 
 def register_score(name: str, function: ScoreFunction) -> None:
     """Make a score function available to :class:`~trainers.algorithms.algorithm.Algorithm` by name.
@@ -207,6 +213,16 @@ def register_score(name: str, function: ScoreFunction) -> None:
     if SCORES.get(name, function) is not function:
         raise ValueError(f"There is already a score {name!r}; choose another name")
     SCORES[name] = function
+
+
+def _refuse_trees(batch: TurnBatch, score: str) -> None:
+    """What follows a candidate of a tree is known for the chosen one only, and that was chosen by its reward."""
+    tree = next((episode for episode in batch.episodes if episode.tree), None)
+    if tree is not None:
+        raise ScoreError(
+            f"Score {score!r} looks beyond the turn, and episode {tree.id!r} is a tree, whose candidates have no "
+            "episode of their own. Use 'turn_reward' with sampling 'tree'"
+        )
 
 
 def _turn_reward(turn: Turn, algorithm: Algorithm) -> float:

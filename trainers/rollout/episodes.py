@@ -8,7 +8,7 @@ execution, grading) are stepped in a bounded pool of threads, off the event loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +20,9 @@ from trainers.team import Team
 __all__ = ["Job", "TooManyFailuresError", "collect", "make_jobs", "pending", "play", "run_episode"]
 
 DEFAULT_STEP_THREADS = 32
+
+RunEpisode = Callable[..., Awaitable[Episode]]
+"""Plays one job, called as ``run(env, team, job, executor=pool)``."""
 
 
 class TooManyFailuresError(RuntimeError):
@@ -51,6 +54,7 @@ async def collect(
     on_episode: Callable[[Episode], None] | None = None,
     step_threads: int = DEFAULT_STEP_THREADS,
     max_failures_in_a_row: int | None = None,
+    run: RunEpisode = run_episode,
 ) -> list[Episode]:
     """Play all jobs and return their episodes in the order of ``jobs``.
 
@@ -75,6 +79,7 @@ async def collect(
         concurrency=concurrency,
         step_threads=step_threads,
         max_failures_in_a_row=max_failures_in_a_row,
+        run=run,
     )
     return [episode for episode in done if episode is not None]
 
@@ -88,6 +93,7 @@ async def play(
     concurrency: int = 64,
     step_threads: int = DEFAULT_STEP_THREADS,
     max_failures_in_a_row: int | None = None,
+    run: RunEpisode = run_episode,
 ) -> None:
     """Play all jobs and hand each episode over when it ends; nothing is kept, so memory does not grow with the jobs.
 
@@ -100,6 +106,7 @@ async def play(
         concurrency: Number of episodes in flight.
         step_threads: Upper bound on environment steps that run at once, for environments that block.
         max_failures_in_a_row: Give up after this many failed episodes with no success in between; None never does.
+        run: Plays one job: :func:`run_episode`, or :func:`trainers.rollout.tree.run_tree` with its sampling.
 
     Raises:
         TeamError: If the team, or that of the first job, does not fit the environment; before anything is asked.
@@ -125,7 +132,7 @@ async def play(
 
         async def work(env: Any, job: Job | None) -> None:
             while job is not None:
-                episode = await run_episode(env, team_of(job), job, executor=pool)
+                episode = await run(env, team_of(job), job, executor=pool)
                 on_episode(episode)
                 failures.count(episode)
                 job = next(queue, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,9 @@ from trainers.team import Team
 __all__ = ["Job", "run_episode"]
 
 logger = logging.getLogger(__name__)
+
+Seats = Mapping[str, tuple[str, Policy, Sampling]]
+"""The name, policy and sampling of every agent."""
 
 _OWN_INFO_KEYS = frozenset({"reward_parts", "success", "task_id", "task_index", "invalid_action"})
 _REWARD_TOLERANCE = 1e-6
@@ -55,6 +58,17 @@ async def run_episode(env: Any, team: Team, job: Job, *, executor: Executor | No
     Returns:
         The episode. If a request or a step failed, ``error`` says why, the turns so far are kept, and all are masked.
     """
+    return await run_with(Player, env, team, job, executor)
+
+
+async def run_with(
+    make_player: Callable[[Any, Episode, Seats, Job, Executor | None], Player],
+    env: Any,
+    team: Team,
+    job: Job,
+    executor: Executor | None,
+) -> Episode:
+    """Do what :func:`run_episode` does, with another kind of player."""
     base = env.unwrapped
     started = time.perf_counter()
     env.reset(seed=job.seed, options={"task_index": job.task_index})
@@ -78,7 +92,7 @@ async def run_episode(env: Any, team: Team, job: Job, *, executor: Executor | No
         for policy in policies:
             policy.join()
             joined.append(policy)
-        await _Player(env, episode, seats, job, executor).play()
+        await make_player(env, episode, seats, job, executor).play()
     except Exception as error:
         episode.error = f"{type(error).__name__}: {error}"
         episode.success = episode.terminated = episode.truncated = False
@@ -93,7 +107,7 @@ async def run_episode(env: Any, team: Team, job: Job, *, executor: Executor | No
     return episode
 
 
-class _Answer:
+class Answer:
     """A completion that waits for its agent's turn, with the observation that it answers."""
 
     __slots__ = ("completion", "latency_s", "observation")
@@ -104,7 +118,7 @@ class _Answer:
         self.latency_s = latency_s
 
 
-class _Player:
+class Player:
     """The turns of one episode."""
 
     __slots__ = ("_answers", "_base", "_env", "_episode", "_executor", "_job", "_last", "_seats")
@@ -113,7 +127,7 @@ class _Player:
         self,
         env: Any,
         episode: Episode,
-        seats: Mapping[str, tuple[str, Policy, Sampling]],
+        seats: Seats,
         job: Job,
         executor: Executor | None,
     ) -> None:
@@ -123,13 +137,12 @@ class _Player:
         self._seats = seats
         self._job = job
         self._executor = executor
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, Answer] = {}
         self._last: dict[str, Turn] = {}
 
     async def play(self) -> None:
+        """Play to the end."""
         env, episode, answers = self._env, self._episode, self._answers
-        blocking = self._base.blocking
-        loop = asyncio.get_running_loop()
         while env.agents:
             agent = env.agent_selection
             _, reward, terminated, truncated, info = env.last(observe=False)
@@ -145,18 +158,20 @@ class _Player:
             if answer is None or answer.observation != observation:
                 await self._ask(agent, observation)
                 answer = answers.pop(agent)
-            action = self._record(agent, answer).action
-            if blocking:
-                await loop.run_in_executor(self._executor, env.step, action)
-            else:
-                env.step(action)
+            await self._step(env, self._record(agent, answer).action)
+
+    async def _step(self, env: Any, action: str) -> None:
+        if self._base.blocking:
+            await asyncio.get_running_loop().run_in_executor(self._executor, env.step, action)
+        else:
+            env.step(action)
 
     async def _ask(self, agent: str, observation: str) -> None:
         """Get an answer for ``agent``, and for all others that act now on the same information."""
         first = len(self._episode.turns)
         round_agents = self._base.round_agents
         if len(round_agents) <= 1:
-            self._answers[agent] = await self._request(agent, observation, first)
+            (self._answers[agent],) = await self._request(agent, observation, first)
             return
         wanted = [
             (other, observation if other == agent else str(self._env.observe(other)), first + place)
@@ -165,12 +180,13 @@ class _Player:
         ]
         # All of them are waited for even if one fails: no request may outlive its episode.
         answers = await asyncio.gather(*(self._request(*request) for request in wanted), return_exceptions=True)
-        for (other, _, _), answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, BaseException):
-                raise answer
-            self._answers[other] = answer
+        for (other, _, _), found in zip(wanted, answers, strict=True):
+            if isinstance(found, BaseException):
+                raise found
+            (self._answers[other],) = found
 
-    async def _request(self, agent: str, observation: str, index: int) -> _Answer:
+    async def _request(self, agent: str, observation: str, index: int, n: int = 1) -> list[Answer]:
+        """Ask for ``n`` answers to the prompt of the turn at ``index``."""
         _, policy, sampling = self._seats[agent]
         job = self._job
         request = Request(
@@ -178,25 +194,33 @@ class _Player:
             agent=agent,
             sampling=sampling,
             seed=stable_hash(job.seed, self._episode.task, job.sample, index, agent),
+            n=n,
             key=(job.task_index, job.sample, index, agent),
             env=self._base,
         )
         started = time.perf_counter()
         completions = await policy.generate(request)
         latency = time.perf_counter() - started
-        if len(completions) != 1:
-            raise PolicyError(f"Policy {policy.name!r} gave {len(completions)} completions; one was asked for")
-        return _Answer(observation, completions[0], latency)
+        if len(completions) != n:
+            raise PolicyError(f"Policy {policy.name!r} gave {len(completions)} completions; {n} asked for")
+        return [Answer(observation, completion, latency) for completion in completions]
 
-    def _record(self, agent: str, answer: _Answer) -> Turn:
+    def _record(self, agent: str, answer: Answer) -> Turn:
+        """Write down the next turn of the episode."""
+        turn = self._turn(agent, answer, len(self._episode.turns))
+        self._episode.turns.append(turn)
+        self._last[agent] = turn
+        return turn
+
+    def _turn(self, agent: str, answer: Answer, index: int) -> Turn:
         episode, completion = self._episode, answer.completion
         previous = self._last.get(agent)
-        turn = Turn(
+        return Turn(
             episode=episode.id,
             task=episode.task,
             agent=agent,
             policy=self._seats[agent][0],
-            index=len(episode.turns),
+            index=index,
             agent_turn=0 if previous is None else previous.agent_turn + 1,
             observation=answer.observation,
             action=completion.text,
@@ -209,12 +233,16 @@ class _Player:
             completion_tokens=_count(completion.completion_tokens, completion.token_ids),
             latency_s=answer.latency_s,
         )
-        episode.turns.append(turn)
-        self._last[agent] = turn
-        return turn
 
     def _credit(self, agent: str, reward: float, info: Mapping[str, Any]) -> None:
         """Credit what ``agent`` received since its last action to that action, and to the episode's totals."""
+        self._add_up(agent, reward, info)
+        turn = self._last.get(agent)
+        if turn is not None:
+            note(turn, info)
+
+    def _add_up(self, agent: str, reward: float, info: Mapping[str, Any]) -> None:
+        """Add what ``agent`` received since its last action to the episode's totals."""
         episode = self._episode
         try:
             parts = info["reward_parts"]
@@ -226,13 +254,13 @@ class _Player:
             raise ValueError(f"{episode.env}: the reward parts {parts!r} of {agent!r} do not add up to {reward!r}")
         episode.returns[agent] += float(reward)
         rewards.add(episode.reward_parts[agent], parts)
-        turn = self._last.get(agent)
-        if turn is not None:
-            turn.reward_parts = {name: float(value) for name, value in parts.items()}
-            turn.invalid = info.get("invalid_action")
-            turn.info = {
-                key: _plain(value) for key, value in info.items() if key not in _OWN_INFO_KEYS and _is_plain(value)
-            }
+
+
+def note(turn: Turn, info: Mapping[str, Any]) -> None:
+    """Write down what the environment said about a turn: its reward parts, why it was refused, and what else."""
+    turn.reward_parts = {name: float(value) for name, value in info["reward_parts"].items()}
+    turn.invalid = info.get("invalid_action")
+    turn.info = {key: _plain(value) for key, value in info.items() if key not in _OWN_INFO_KEYS and _is_plain(value)}
 
 
 def _env_id(base: Any) -> str:

@@ -47,6 +47,8 @@ class Turn:
         completion_tokens: Length of the completion in tokens; 0 where the policy does not know it.
         latency_s: Seconds from request to answer. Not deterministic, so no part of a result.
         info: What else the environment said about the action, such as ``{"verdict": "correct"}``.
+        candidate: Which of the answers to the same prompt this is, from 0; above 0 in a tree only.
+        chosen: Whether the episode went on from here; False in a tree only, for candidates that led nowhere.
     """
 
     episode: str
@@ -69,6 +71,8 @@ class Turn:
     completion_tokens: int = 0
     latency_s: float = 0.0
     info: dict[str, Any] = field(default_factory=dict)
+    candidate: int = 0
+    chosen: bool = True
 
     @property
     def reward(self) -> float:
@@ -100,6 +104,10 @@ class Turn:
         record: dict[str, Any] = {name: getattr(self, name) for name in _TURN_TEXT}
         record["reward_parts"] = dict(self.reward_parts)
         record["info"] = dict(self.info)
+        if self.candidate:
+            record["candidate"] = self.candidate
+        if not self.chosen:
+            record["chosen"] = False
         if tokens:
             for name in _TURN_TOKENS:
                 value = getattr(self, name)
@@ -139,6 +147,8 @@ class Episode:
         truncated: Whether a limit ended it.
         error: Why the episode could not be played to its end, or None. Turns of a failed episode are all masked.
         wall_s: Seconds from reset to end. Not deterministic, so no part of a result.
+        tree: Whether ``turns`` holds several candidates a turn, each credited with what that one step paid. The path
+            was chosen by reward, so ``success`` and ``returns``, which are the path's, do not say how a policy plays.
     """
 
     id: str
@@ -156,6 +166,7 @@ class Episode:
     truncated: bool = False
     error: str | None = None
     wall_s: float = 0.0
+    tree: bool = False
 
     @property
     def team_return(self) -> float:
@@ -182,6 +193,8 @@ class Episode:
         record: dict[str, Any] = {name: getattr(self, name) for name in _EPISODE_PLAIN}
         record["returns"] = dict(self.returns)
         record["reward_parts"] = {agent: dict(parts) for agent, parts in self.reward_parts.items()}
+        if self.tree:
+            record["tree"] = True
         if timings:
             record["wall_s"] = self.wall_s
         record["turns"] = [turn.to_dict(tokens=tokens, timings=timings) for turn in self.turns]

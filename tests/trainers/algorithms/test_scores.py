@@ -129,7 +129,7 @@ def test_at_grpo_as_data(episode: Build) -> None:
     )
     tree = episode("t", 0, [(S, {"team": r}) for r in (0.0, 1.0)] + [(V, {"team": r}) for r in (3.0, 7.0)])
     for k, turn in enumerate(tree.turns):
-        turn.index, turn.agent_turn, turn.info = k // 2, 0, {"candidate": k % 2}
+        turn.index, turn.agent_turn, turn.candidate = k // 2, 0, k % 2
     half = 1 / np.sqrt(2)
     np.testing.assert_allclose(compute_advantages([tree], at_grpo), [-half, half, -half, half])
 

@@ -360,7 +360,7 @@ def test_a_policy_must_give_one_completion(pair_env: Any, call_policy: Any) -> N
             return []
 
     episode = one(pair_env(), Silent(lambda request: ""))
-    assert episode.error == "PolicyError: Policy 'call' gave 0 completions; one was asked for"
+    assert episode.error == "PolicyError: Policy 'call' gave 0 completions; 1 asked for"
 
 
 def test_gives_up_after_failures_in_a_row(pair_env: Any, call_policy: Any) -> None:
