@@ -178,8 +178,8 @@ def rate(
     every pairing; otherwise nothing is.
 
     The intervals are percentiles of a Bayesian bootstrap by deal (Rubin 1981, "The Bayesian bootstrap"): each resample
-    weighs every deal, with all games that were played of it, by a gamma variate of mean 1 and shape 1 - 2/deals (Rubin's
-    shape is 1, which makes intervals of few deals too narrow), and adds to every pairing a Gamma(½) variate of games
+    weighs every deal, with all games that were played of it, by a gamma variate of mean 1 and shape 1 - 2/deals (with
+    Rubin's shape of 1 the intervals of few deals are too narrow), and adds to every pairing a Gamma(½) variate of games
     won and one of games lost. Those are Jeffreys' prior of a proportion: they keep an interval from having no width
     where all games of a pairing went the same way, and hardly matter elsewhere.
 
