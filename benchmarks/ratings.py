@@ -227,15 +227,14 @@ def share_estimate(
         resamples: Number of resamples.
         seed: Of the resampling.
     """
-    names = ["it", "others"]
     mine = [
-        Game(game.deal, *names, game.score if game.first == player else 1 - game.score)
+        Game(game.deal, "it", "others", game.score if game.first == player else 1 - game.score)
         for game in games
         if player in (game.first, game.second)
     ]
     if not mine:
         return None
-    drawn = _resample(_points_by_deal(mine, names), resamples, seed)
+    drawn = _resample(_points_by_deal(mine, ["it", "others"]), resamples, seed)
     shares = drawn[:, 0, 1] / (drawn[:, 0, 1] + drawn[:, 1, 0])
     tail = (1 - confidence) / 2
     low, high = np.quantile(shares, [tail, 1 - tail])

@@ -49,7 +49,7 @@ class Table:
         first = next(iter(seats))
         outcome = outcomes(episode)[first]
         gave_up = forfeiters(episode)
-        self.games.append(Game(episode["task_index"], *match, POINTS[outcome]))
+        self.games.append(Game(episode["task_index"], match[0], match[1], POINTS[outcome]))
         self.met.setdefault(match, Tally()).add(outcome, forfeited=first in gave_up)
         for agent in gave_up:
             name = seats[agent]
