@@ -200,6 +200,11 @@ def load(name: str, parameters: Mapping[str, Any]) -> Rules:
             f"`{NAMESPACE}/{name}` with {dict(parameters)} draws chance from a generator that cannot be seeded, so "
             "that no episode could be repeated. Take the game itself, without the transformation."
         )
+    if rules.sampled and rules.seed_parameter in parameters:
+        raise error.Error(
+            f"`{rules.seed_parameter}` of `{name}` is decided by the deal. Choose other deals with "
+            "task_options={'seed': …}, or one of them with reset(options={'task_index': …})."
+        )
     return rules
 
 

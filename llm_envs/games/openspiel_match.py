@@ -70,7 +70,10 @@ class Rules:
         """The game for one deal: a game of its own where it samples chance itself, else the shared one."""
         if not self.sampled:
             return self.game
-        return pyspiel.load_game(self.name, {**self.parameters, self.seed_parameter: seed % 2**31})
+        parameters = self.parameters.copy()
+        if self.seed_parameter is not None:
+            parameters[self.seed_parameter] = seed % 2**31
+        return pyspiel.load_game(self.name, parameters)
 
 
 class Match:

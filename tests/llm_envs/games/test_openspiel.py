@@ -551,6 +551,7 @@ def test_ids():
         ("openspiel/misere", {"game": 3}, error.Error, "must be the name of a game"),
         ("openspiel/misere", {"game": "negotiation"}, error.Error, "cannot be seeded"),
         ("openspiel/efg_game", {}, error.MissingArgument, "filename"),
+        ("openspiel/tarok", {"rng_seed": 3}, error.Error, "is decided by the deal"),
         ("openspiel/hex", {"tasks": "poker"}, error.Error, "no task set 'poker'"),
     ],
 )
