@@ -11,7 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -66,7 +68,10 @@ class Sample:
 
 
 def samples_by_policy(
-    turns: Sequence[Turn], advantages: FloatArray, trained: Collection[str]
+    turns: Sequence[Turn],
+    advantages: FloatArray,
+    trained: Collection[str],
+    kept: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Sample]]:
     """Sort the turns to train on by policy.
 
@@ -75,6 +80,7 @@ def samples_by_policy(
         advantages: Their advantages, shape [N].
         trained: Names of the policies that are trained. Turns of others (frozen, scripted, remote) are left out, and
             so are masked turns.
+        kept: Which turns to train on, shape [N]; None is all.
 
     Returns:
         Samples of each trained policy in the order of the turns; an empty list if it did not act.
@@ -85,8 +91,8 @@ def samples_by_policy(
     if len(turns) != len(advantages):
         raise ValueError(f"{len(advantages)} advantages for {len(turns)} turns")
     samples: dict[str, list[Sample]] = {name: [] for name in trained}
-    for turn, advantage in zip(turns, advantages, strict=True):
-        if turn.masked or turn.policy not in samples:
+    for i, (turn, advantage) in enumerate(zip(turns, advantages, strict=True)):
+        if turn.masked or turn.policy not in samples or (kept is not None and not kept[i]):
             continue
         if not turn.prompt_ids or not turn.completion_ids:
             raise ValueError(

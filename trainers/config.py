@@ -231,7 +231,9 @@ class TrainConfig(_Section):
             policies are called as the roles are.
         updates: Weight updates of the run.
         tasks_per_update: Different tasks in a batch.
-        samples_per_task: Episodes of each task: the group size.
+        samples_per_task: Episodes of each task, or candidates of each turn of a tree: the group size.
+        dynamic_sampling: Play further tasks, in at most so many rounds, in place of those whose groups carry no signal,
+            and train on turns with signal only (DAPO, arXiv 2503.14476). 0: off.
         concurrency: Episodes in flight.
         seed: Decides tasks, sampling and every other draw.
         verify_every: Prove that samplers hold the learners' weights before the first update and after every so many.
@@ -250,6 +252,7 @@ class TrainConfig(_Section):
     updates: int = Field(100, ge=1)
     tasks_per_update: int = Field(32, ge=1)
     samples_per_task: int = Field(8, ge=1)
+    dynamic_sampling: int = Field(0, ge=0)
     concurrency: int = Field(64, ge=1)
     seed: int = Field(0, ge=0, lt=2**63)
     verify_every: int = Field(1, ge=1)
@@ -277,8 +280,7 @@ class TrainConfig(_Section):
                     f"policies.{name}.warmup_updates is {policy.warmup_updates}: {self.updates} updates leave "
                     f"nothing for the {policy.schedule} decay"
                 )
-        if self.algorithm.build().sampling != "episodes":
-            raise ConfigError("algorithm.overrides.sampling: training collects independent `episodes`, no trees")
+        self.algorithm.build()
         return self
 
     def role_map(self) -> dict[str, str]:

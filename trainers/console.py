@@ -33,7 +33,7 @@ class TrainConsole:
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("loading models", total=config.tasks_per_update * config.samples_per_task)
+        self._task = self._bar.add_task("loading models", total=_episodes(config))
 
     def __enter__(self) -> TrainConsole:
         """Say what will run."""
@@ -65,7 +65,7 @@ class TrainConsole:
         """Show a finished update."""
         total = self._config.updates
         self._bar.reset(self._task, description=f"update {min(update.update + 1, total)}/{total}: episodes")
-        if "train/success" in update.metrics:
+        if "train/turns" in update.metrics:
             self._row(update)
         if "eval/success" in update.metrics:
             self._console.print(f"  held-out success {update.metrics['eval/success']:.3f}")
@@ -82,8 +82,11 @@ class TrainConsole:
     def _row(self, update: Update) -> None:
         metrics = update.metrics
         seconds = metrics.get("time/total_s", 0.0)
+        # Of a tree the success is that of a path chosen by reward, and goes by another name.
+        measure = "path_success" if "train/path_success" in metrics else "success"
+        success = metrics.get(f"train/{measure}", 0.0)
         self._console.print(
-            f"update {update.update}/{self._config.updates}: success {metrics['train/success']:.3f}, "
+            f"update {update.update}/{self._config.updates}: {measure.replace('_', ' ')} {success:.3f}, "
             f"team return {metrics['train/team_return']:.3f}, {metrics['train/turns']:.0f} turns, "
             f"{metrics.get('time/rollout_tokens_per_s', 0.0):.0f} tokens/s, {seconds:.1f} s"
         )
@@ -91,6 +94,12 @@ class TrainConsole:
             shown = {"reward": "return", "gradient norm": "grad_norm", "inflation": "inflation", "invalid": "invalid"}
             values = "  ".join(f"{label} {_show(metrics, agent, name)}" for label, name in shown.items())
             self._console.print(f"  {agent:12s} {values}")
+
+
+def _episodes(config: TrainConfig) -> int:
+    """Episodes, or trees, of an update before any refill."""
+    trees = config.algorithm.build().sampling == "tree"
+    return config.tasks_per_update * (1 if trees else config.samples_per_task)
 
 
 def _show(metrics: Mapping[str, float], agent: str, name: str) -> str:

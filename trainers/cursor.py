@@ -35,14 +35,21 @@ class TaskCursor:
         self.epoch, self.position = 0, 0
         self._order: np.ndarray | None = None
 
-    def next(self) -> list[int]:
-        """The next batch of task indices. What is left of an epoch and fills no batch is skipped."""
-        if self.position + self.batch > self.size:
+    def next(self, count: int | None = None) -> list[int]:
+        """The next ``count`` different task indices (default: a batch). What is left of an epoch is skipped if too few.
+
+        Raises:
+            ValueError: ``count`` is not between 1 and the number of tasks.
+        """
+        wanted = self.batch if count is None else count
+        if not 1 <= wanted <= self.size:
+            raise ValueError(f"{wanted} different tasks cannot come from {self.size}.")
+        if self.position + wanted > self.size:
             self.epoch, self.position, self._order = self.epoch + 1, 0, None
         if self._order is None:
             self._order = np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
-        chosen = self._order[self.position : self.position + self.batch]
-        self.position += self.batch
+        chosen = self._order[self.position : self.position + wanted]
+        self.position += wanted
         return [int(index) for index in chosen]
 
     def state_dict(self) -> dict[str, Any]:

@@ -97,7 +97,12 @@ def plot(run_dir: Path) -> Path:
     agents = sorted({name.split("/")[1] for row in rows for name in row if name.startswith("agent/")})
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained")
     panels: tuple[tuple[Any, str, dict[str, str], str], ...] = (
-        (axes[0][0], "Success and reward", {"success": "train/success", "held-out success": "eval/success"}, "return"),
+        (
+            axes[0][0],
+            "Success and reward",
+            {"success": "train/success", "path success": "train/path_success", "held-out success": "eval/success"},
+            "return",
+        ),
         (axes[0][1], "Gradient norm before clipping", {}, "grad_norm"),
         (axes[1][0], "Inflation factor", {}, "inflation"),
         (axes[1][1], "Answer length in tokens", {}, "length"),

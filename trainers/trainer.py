@@ -21,6 +21,7 @@ from trainers import checkpoint
 from trainers.algorithms.advantages import compute_advantages, make_baseline
 from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
 from trainers.batching import Sample, samples_by_policy
+from trainers.collecting import Collector
 from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.learner import Learner, NonFiniteGradient, UpdateMetrics
@@ -103,7 +104,6 @@ class Trainer:
         self.run_dir = run_dir
         self.algorithm = config.algorithm.build()
         self._on_progress = on_progress or (lambda progress: None)
-        self._on_episode = on_episode
         check_policies(config)
         if config.wandb and importlib.util.find_spec("wandb") is None:
             raise ConfigError("wandb is not installed: `pip install 'llm-envs[viz]'`, or leave `wandb` out.")
@@ -115,6 +115,7 @@ class Trainer:
         # One environment of each split is made and the others are forks of it: its tasks are read once.
         self._env = _make_env(config)
         self._tasks = self._env.tasks
+        self._collector = Collector(self._env.fork, self.algorithm, config, on_episode)
         self._held_out = _make_env(config, config.evaluation.split) if config.evaluation.every else None
         try:
             check_roles(config.role_map(), self._env.possible_agents)
@@ -189,14 +190,14 @@ class Trainer:
     async def _step(self) -> Progress:
         """One update: collect, compare, learn, sync, prove."""
         clock = _Clock()
-        episodes = await self._collect(self._cursor.next(), self.config.samples_per_task, self.update)
+        episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update)
         clock.lap("rollout")
         advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
         metrics = _batch_metrics(
             episodes, batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions)
         )
-        metrics |= self._learn(episodes, advantages)
+        metrics |= refilled | self._learn(episodes, advantages)
         clock.lap("update")
         self.update += 1
         for member in self.members.values():
@@ -213,20 +214,11 @@ class Trainer:
         tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
         return Progress(self.update, metrics | clock.metrics(tokens), synced)
 
-    async def _collect(self, tasks: list[int], samples: int, round_number: int) -> list[Episode]:
-        jobs = make_jobs(tasks, samples, stable_hash("collect", self.config.seed, round_number) >> 1)
-        episodes = await collect(
-            self._env.fork, self.team, jobs, concurrency=self.config.concurrency, on_episode=self._on_episode
-        )
-        if all(episode.error is not None for episode in episodes):
-            raise RunError(f"Not one episode of the batch could be played. The first failed with: {episodes[0].error}")
-        return episodes
-
     def _learn(self, episodes: list[Episode], advantages: np.ndarray) -> dict[str, float]:
         """Update every learner on the turns that its policy played. A policy without signal is left as it is."""
         learners = {name: member.learner for name, member in self.members.items() if member.learner is not None}
         turns = [turn for episode in episodes for turn in episode.turns]
-        samples = samples_by_policy(turns, advantages, learners)
+        samples = samples_by_policy(turns, advantages, learners, self._collector.kept(episodes))
         metrics: dict[str, float] = {}
         norms: dict[str, float] = {}
         try:

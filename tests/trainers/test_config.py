@@ -127,7 +127,7 @@ def test_a_policy_may_be_called_as_a_field_is():
         ("algorithm.overrides.mean_by=[tsk]", "Unknown group key 'tsk'. Did you mean 'task'"),
         ("algorithm.overrides.mean_by=task", r"algorithm.overrides.mean_by: .*\(got 'task'\)"),
         ("algorithm.overrides.loss={clip_low: 1}", "go under algorithm.loss"),
-        ("algorithm.overrides.sampling=tree", "algorithm.overrides.sampling"),
+        ("algorithm.overrides.sampling=tree", "algorithm.overrides: sampling=.tree. needs scores of the turn alone"),
         ("policies.solver.sampling.top_k=0", "policies.solver.sampling: top_k must be"),
         ("policies.solver.sampling.stop=x", r"policies.solver.sampling.stop: .*\(got 'x'\)"),
         ("policies.solver.betas=[0.9, 1]", r"policies.solver.betas.1: .*less than 1"),

@@ -147,6 +147,32 @@ def advantages_of(batch: TurnBatch, algorithm: Algorithm, *, baseline: MovingAve
     return advantages
 
 
+def has_signal(batch: TurnBatch, algorithm: Algorithm) -> NDArray[np.bool_]:
+    """Return, for every turn, whether it has something to teach: dynamic sampling keeps these.
+
+    That is a turn whose groups are not degenerate in some term of the advantage, or one with a penalty that is added
+    after normalisation. Scores without any group (an algorithm with a baseline) always have signal. Shape [N]; False
+    for inactive turns.
+    """
+    signal = np.zeros(len(batch), dtype=bool)
+    active = np.flatnonzero(batch.active)
+    if active.size == 0:
+        return signal
+    if not algorithm.fold_penalties and algorithm.penalty_scale:
+        signal[active] = [rewards.penalty(batch.turns[i].reward_parts) != 0 for i in active]
+    for term in algorithm.terms:
+        scores = score_turns(batch, algorithm, term)[active]
+        degenerate = np.zeros(active.size, dtype=bool)
+        for keys in (term.mean_by, term.std_by):
+            if keys is not None:
+                every = batch.keys(keys)
+                labels = [every[i] for i in active]
+                groups = GroupStatistics(labels, scores, statistic_weights(batch, term, labels, active), algorithm.ddof)
+                degenerate |= groups.degenerate[groups.of]
+        signal[active] |= ~degenerate
+    return signal
+
+
 def make_baseline(algorithm: Algorithm) -> MovingAverages | None:
     """Return fresh moving averages for an algorithm that has a baseline, else None."""
     return None if algorithm.baseline is None else MovingAverages(algorithm.baseline)

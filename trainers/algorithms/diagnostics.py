@@ -38,8 +38,9 @@ def batch_metrics(
         weight_versions: Newest version of each policy's weights, for the lag of the turns.
 
     Returns:
-        Flat metrics. Batch: ``episodes``, ``failed_episodes``, ``turns``, ``masked_turns``, ``success``, ``groups``,
-        ``group_size``, ``zero_variance`` (share of the algorithm's groups that carry no signal). Per agent under
+        Flat metrics. Batch: ``episodes``, ``failed_episodes``, ``turns``, ``masked_turns``, ``success`` (of episodes;
+        trees have ``path_success``, of a path that was chosen by reward), ``groups``, ``group_size``,
+        ``zero_variance`` (share of the algorithm's groups that carry no signal). Per agent under
         ``agent/<name>/``: the last three for its own groups, ``turns``, ``score`` (μ_k), ``score_std`` (σ_k),
         ``score_gap`` (μ_k − μ), ``std_ratio`` (σ_k/σ), ``inflation`` and ``inflation_max`` (over tasks),
         ``advantage_abs``, ``length``, ``length_max``, ``truncated``, ``invalid``, ``reward/<part>`` (per episode),
@@ -49,6 +50,8 @@ def batch_metrics(
     batch = TurnBatch.of(episodes)
     failed = sum(episode.error is not None for episode in episodes)
     played = [episode for episode in episodes if episode.error is None]
+    plain = [episode for episode in played if not episode.tree]
+    trees = [episode for episode in played if episode.tree]
     active = np.flatnonzero(batch.active)
     metrics: dict[str, float] = {
         "episodes": len(episodes),
@@ -56,8 +59,10 @@ def batch_metrics(
         "turns": len(batch),
         "masked_turns": len(batch) - active.size,
     }
-    if played:
-        metrics["success"] = float(np.mean([episode.success for episode in played]))
+    if plain:
+        metrics["success"] = float(np.mean([episode.success for episode in plain]))
+    if trees:
+        metrics["path_success"] = float(np.mean([episode.success for episode in trees]))
     if active.size == 0:
         return metrics
     metrics |= _group_metrics(batch, algorithm)
