@@ -18,8 +18,9 @@ __all__ = ["MAX_TESTS", "read_assert", "read_suite"]
 MAX_TESTS = 10
 """More tests than this in one answer are refused: each of them is run on every wrong variant."""
 
-_PAIR = re.compile(r"<input>(.*?)</input>\s*<output>(.*?)</output>", re.DOTALL)
+_TAGS = ("<input>", "</input>", "<output>", "</output>")
 _TAG = re.compile(r"</?(?:input|output)>")
+_BETWEEN = re.compile(r"</input>\s*<output>")
 
 
 def read_suite(text: str, entry_point: str | None) -> tuple[Case, ...]:
@@ -44,12 +45,18 @@ def read_suite(text: str, entry_point: str | None) -> tuple[Case, ...]:
 
 
 def _pairs(text: str) -> list[Case]:
-    pairs = _PAIR.findall(text)
-    if not pairs:
+    # Tag by tag: a pattern for a whole pair takes time quadratic in the number of tags that nothing closes.
+    tags = list(_TAG.finditer(text))
+    if not tags or not _BETWEEN.search(text):
         raise InvalidAction("No test was found. Write each as <input>…</input><output>…</output>.")
-    if len(_TAG.findall(text)) != 4 * len(pairs):
-        raise InvalidAction("The tags do not pair up. Write each test as <input>…</input><output>…</output>.")
-    return [Case(given.strip("\n") + "\n", wanted.strip("\n") + "\n") for given, wanted in pairs]
+    cases = []
+    for start in range(0, len(tags), len(_TAGS)):
+        group = tags[start : start + len(_TAGS)]
+        if tuple(tag[0] for tag in group) != _TAGS or text[group[1].end() : group[2].start()].strip():
+            raise InvalidAction("The tags do not pair up. Write each test as <input>…</input><output>…</output>.")
+        given, wanted = text[group[0].end() : group[1].start()], text[group[2].end() : group[3].start()]
+        cases.append(Case(given.strip("\n") + "\n", wanted.strip("\n") + "\n"))
+    return cases
 
 
 def _assertions(text: str, entry_point: str) -> list[Case]:
