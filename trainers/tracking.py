@@ -12,8 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainers.run_versions import VERSIONS_FILE, note_versions
+
+__all__ = ["METRICS_FILE", "PLOT_FILE", "STOPPED_FILE", "VERSIONS_FILE", "Tracker", "is_torn", "plot", "read_metrics"]
+
 METRICS_FILE = "metrics.jsonl"
 PLOT_FILE = "plot.png"
+STOPPED_FILE = "stopped.json"
 
 
 class Tracker:
@@ -40,6 +45,10 @@ class Tracker:
         self.path = run_dir / METRICS_FILE
         kept = [] if resume_after is None else [row for row in read_metrics(run_dir) if row["update"] <= resume_after]
         _write_lines(self.path, kept)
+        (run_dir / STOPPED_FILE).unlink(missing_ok=True)
+        note_versions(run_dir, max(resume_after or 0, 0))
+        self._run_dir = run_dir
+        self._last = kept[-1]["update"] if kept else 0
         self._tensorboard = SummaryWriter(
             str(run_dir / "tensorboard"), purge_step=None if resume_after is None else resume_after + 1
         )
@@ -52,6 +61,7 @@ class Tracker:
             update: The update that the numbers belong to; 0 is before the first.
             metrics: Name to number. A number that is not finite is written as null and left out of the plots.
         """
+        self._last = update
         row = {"update": update, **{name: _number(value) for name, value in sorted(metrics.items())}}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, allow_nan=False) + "\n")
@@ -60,6 +70,11 @@ class Tracker:
                 self._tensorboard.add_scalar(name, value, update)
         if self._wandb is not None:
             self._wandb.log({name: value for name, value in row.items() if value is not None}, step=update)
+
+    def stopped(self, problem: Exception) -> None:
+        """Write down what stops the run in the update after the last one that was logged."""
+        reason = {"update": self._last + 1, "error": type(problem).__name__, "message": str(problem)}
+        (self._run_dir / STOPPED_FILE).write_text(json.dumps(reason, indent=1) + "\n", encoding="utf-8")
 
     def close(self) -> None:
         """Flush and close all writers."""
@@ -83,6 +98,19 @@ def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
                 break
             raise ValueError(f"{run_dir / METRICS_FILE}, line {number}: not JSON ({problem})") from problem
     return rows
+
+
+def is_torn(run_dir: Path) -> bool:
+    """Whether the last metric line is cut off: the run was killed while it wrote it, or is writing it now."""
+    try:
+        last = (run_dir / METRICS_FILE).read_bytes().rpartition(b"\n")[2]
+    except FileNotFoundError:
+        return False
+    try:
+        json.loads(last or b"{}")
+    except ValueError:
+        return True
+    return False
 
 
 def plot(run_dir: Path) -> Path:

@@ -178,6 +178,9 @@ class Trainer:
                 if self.update % self.config.checkpoint.every == 0 or self.update == self.config.updates:
                     self._save()
                 self._on_progress(progress)
+        except Exception as problem:
+            tracker.stopped(problem)
+            raise
         finally:
             tracker.close()
         for name, member in self.members.items():

@@ -9,7 +9,8 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trainers.tracking import Tracker, plot, read_metrics
+from trainers import run_versions
+from trainers.tracking import Tracker, is_torn, plot, read_metrics
 
 
 @pytest.fixture
@@ -125,3 +126,42 @@ def test_wandb_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ImportError, match=r"llm-envs\[viz\]"):
         Tracker(tmp_path, wandb="mine")
+
+
+def test_why_a_run_stopped_is_written_down_and_forgotten_when_it_goes_on(tmp_path):
+    tracker = Tracker(tmp_path)
+    tracker.log(4, {"train/success": 1.0})
+    tracker.stopped(ValueError("too much"))
+    tracker.close()
+    reason = json.loads((tmp_path / "stopped.json").read_text())
+    assert reason == {"update": 5, "error": "ValueError", "message": "too much"}
+    Tracker(tmp_path, resume_after=4).close()
+    assert not (tmp_path / "stopped.json").exists()
+
+
+def test_versions_are_noted_at_the_start_and_when_they_change(tmp_path, monkeypatch, write):
+    def entries():
+        return json.loads((tmp_path / "versions.json").read_text())
+
+    write([0, 1, 2])
+    (first,) = entries()
+    assert first["after_update"] == 0
+    assert {"llm-envs", "python", "torch", "transformers", "numpy"} <= set(first["versions"])
+    write([2], resume_after=1)
+    assert entries() == [first]
+    monkeypatch.setattr(run_versions, "package_versions", lambda: {"torch": "99"})
+    write([3], resume_after=2)
+    assert entries() == [first, {"after_update": 2, "versions": {"torch": "99"}}]
+    monkeypatch.undo()
+    write([2, 3], resume_after=1)  # from an older checkpoint: what came later is gone
+    assert entries() == [first]
+
+
+@pytest.mark.parametrize(
+    ("text", "torn"),
+    [('{"update": 1}\n', False), ('{"update": 1}', False), ('{"update": 1}\n{"upd', True), ("", False)],
+)
+def test_a_torn_line_is_known(tmp_path, text, torn):
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert is_torn(tmp_path) is torn
+    assert not is_torn(tmp_path / "elsewhere")
