@@ -6,6 +6,7 @@ Examples:
   llm-train --config my.yaml --out runs/mine --resume
   llm-train --config dr_mas_math_cpu --backend hf        (sample with transformers instead of vLLM)
   llm-train --list                                       (the recipes that ship)
+  llm-train report runs/mine [runs/other …] --out page.html   (plots, tables and alarms; see llm-train report --help)
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from trainers.quiet import quieten_libraries
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status: 0 done, 2 wrong arguments, 1 the run stopped, 130 interrupted."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments[:1] == ["report"]:
+        from trainers import run_report
+
+        return run_report.main(arguments[1:])
     parser = _parser()
-    options = parser.parse_intermixed_args(argv)  # overrides may stand anywhere
+    options = parser.parse_intermixed_args(arguments)  # overrides may stand anywhere
     if options.list:
         sys.stdout.write("\n".join(recipe_names()) + "\n")
         return 0
