@@ -5,7 +5,9 @@
 :mod:`.presets`         the published algorithms, by name
 :mod:`.advantages`      ``normalize`` (numpy) and ``compute_advantages`` (episodes in, one number a turn out)
 :mod:`.scores`          what a turn is worth and what it is compared with, by name
+:mod:`.shaping`         length penalties and divergence in the reward; what a run knows of its turns
 :mod:`.baselines`       baselines that remember earlier batches
+:mod:`.critic_config`   :class:`CriticConfig`: a learned critic as data, without torch
 :mod:`.loss_config`     :class:`LossConfig`: the loss as data, without torch
 :mod:`.losses`          the loss itself (torch)
 :mod:`.diagnostics`     what every run logs about its groups, per agent

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from llm_envs import rewards
 from trainers.algorithms.baselines import MovingAverages
 from trainers.algorithms.scores import SCORES, FloatArray, ScoreError, TurnBatch
+from trainers.algorithms.shaping import TurnFacts, may_train, penalties
 
 if TYPE_CHECKING:
     from trainers.algorithms.algorithm import Algorithm, Term
@@ -45,6 +45,7 @@ def normalize(
     eps: float = 1e-6,
     ddof: int = 1,
     leave_one_out: bool = False,
+    center_first: bool = False,
     names: Sequence[str] | None = None,
 ) -> FloatArray:
     """Normalise scores within groups.
@@ -63,6 +64,7 @@ def normalize(
         ddof: Variance = Σ w (r−m)² / (Σ w − ddof).
         leave_one_out: Multiply by n/(n−1), n = Σ w of the mean group. For items of weight 1 this equals subtracting
             the mean of the *others* (RLOO, arXiv 2402.14740).
+        center_first: Take the standard deviation of the scores less their mean, in place of that of the scores.
         names: N names for error messages. Default: ``item <i>``.
 
     Returns:
@@ -78,29 +80,32 @@ def normalize(
     """
     r = _scores(scores, names)
     w = _weights(weight, len(r), "weight")
-    out = r.copy()
-    degenerate = np.zeros(len(r), dtype=bool)
+    ws = w if std_weight is None else _weights(std_weight, len(r), "std_weight")
+    if leave_one_out and mean_by is None:
+        raise ValueError("leave_one_out needs a group to leave one out of: give mean_by")
+    out, degenerate = r.copy(), np.zeros(len(r), dtype=bool)
     if mean_by is not None:
         groups = GroupStatistics(mean_by, r, w, ddof, "mean_by")
+        degenerate = groups.degenerate[groups.of]
         out -= groups.mean[groups.of]
-        degenerate |= groups.degenerate[groups.of]
+        out[degenerate] = 0.0  # exactly, so that rounding is not taken for a spread below
         if leave_one_out:
             n = groups.total[groups.of]
             out *= np.divide(n, n - 1, out=np.zeros_like(n), where=~degenerate)
-    elif leave_one_out:
-        raise ValueError("leave_one_out needs a group to leave one out of: give mean_by")
     if std_by is not None:
-        ws = w if std_weight is None else _weights(std_weight, len(r), "std_weight")
-        groups = GroupStatistics(std_by, r, ws, ddof, "std_by")
-        degenerate |= groups.degenerate[groups.of]
-        scale = groups.std[groups.of] + eps
-        out = np.divide(out, scale, out=np.zeros_like(out), where=~degenerate)
+        groups = GroupStatistics(std_by, out if center_first else r, ws, ddof, "std_by")
+        degenerate = degenerate | groups.degenerate[groups.of]
+        out = np.divide(out, groups.std[groups.of] + eps, out=np.zeros_like(out), where=~degenerate)
     out[degenerate] = 0.0
     return out
 
 
 def compute_advantages(
-    episodes: Sequence[Episode], algorithm: Algorithm, *, baseline: MovingAverages | None = None
+    episodes: Sequence[Episode],
+    algorithm: Algorithm,
+    *,
+    baseline: MovingAverages | None = None,
+    facts: TurnFacts | None = None,
 ) -> FloatArray:
     """Return the advantage of every turn of every episode.
 
@@ -110,16 +115,18 @@ def compute_advantages(
         episodes: The episodes, each once.
         algorithm: How to score, group and scale.
         baseline: The moving averages of an algorithm that has them (:func:`make_baseline`); they move on.
+        facts: What the algorithm needs to know beyond the records: values, divergences, token limits.
 
     Returns:
         Float64 array aligned with ``[turn for episode in episodes for turn in episode.turns]``. Masked turns and the
-        turns of failed episodes take no part in any statistic and have 0.
+        turns of failed episodes take no part in any statistic and have 0, as do turns that a critic should judge and
+        has no value for. Cut answers under ``overlong="mask"`` take part, and have 0.
 
     Raises:
         ScoreError: If a turn appears twice, or a reward is missing or not finite.
-        ValueError: If the algorithm needs a baseline and there is none (or the other way round).
+        ValueError: If the algorithm needs a baseline and there is none (or the other way round), or a fact is missing.
     """
-    return advantages_of(TurnBatch.of(episodes), algorithm, baseline=baseline)
+    return advantages_of(TurnBatch.of(episodes, facts), algorithm, baseline=baseline)
 
 
 def advantages_of(batch: TurnBatch, algorithm: Algorithm, *, baseline: MovingAverages | None = None) -> FloatArray:
@@ -129,8 +136,9 @@ def advantages_of(batch: TurnBatch, algorithm: Algorithm, *, baseline: MovingAve
             f"Algorithm {algorithm.name!r} {'has no' if algorithm.baseline is None else 'needs its'} baseline; pass "
             "baseline=make_baseline(algorithm) and keep it for the whole run"
         )
+    _check_facts(batch, algorithm)
     advantages = np.zeros(len(batch))
-    active = np.flatnonzero(batch.active)
+    active = np.flatnonzero(_judged(batch, algorithm))
     if active.size == 0:
         return advantages
     for i, term in enumerate(algorithm.terms):
@@ -139,11 +147,12 @@ def advantages_of(batch: TurnBatch, algorithm: Algorithm, *, baseline: MovingAve
             before = baseline.read(batch)
             baseline.update(batch, scores)
             scores = scores - before
+        if algorithm.critic is not None and i == 0:
+            scores = scores - batch.facts.values
         advantages[active] += term.coefficient * _normalize_term(batch, algorithm, term, scores, active)
     if not algorithm.fold_penalties:
-        advantages[active] += algorithm.penalty_scale * np.array(
-            [rewards.penalty(batch.turns[i].reward_parts) for i in active]
-        )
+        advantages[active] += algorithm.penalty_scale * penalties(batch, algorithm)[active]
+    advantages[~may_train(batch, algorithm)] = 0.0
     return advantages
 
 
@@ -151,26 +160,24 @@ def has_signal(batch: TurnBatch, algorithm: Algorithm) -> NDArray[np.bool_]:
     """Return, for every turn, whether it has something to teach: dynamic sampling keeps these.
 
     That is a turn whose groups are not degenerate in some term of the advantage, or one with a penalty that is added
-    after normalisation. Scores without any group (an algorithm with a baseline) always have signal. Shape [N]; False
-    for inactive turns.
+    after normalisation. Scores without any group (an algorithm with a baseline or a critic) always have signal. Facts
+    that are not known yet, as a divergence or a length penalty, make none. Shape [N]; False for turns that are not
+    trained on.
     """
     signal = np.zeros(len(batch), dtype=bool)
     active = np.flatnonzero(batch.active)
     if active.size == 0:
         return signal
     if not algorithm.fold_penalties and algorithm.penalty_scale:
-        signal[active] = [rewards.penalty(batch.turns[i].reward_parts) != 0 for i in active]
+        signal[active] = penalties(batch, algorithm)[active] != 0
     for term in algorithm.terms:
-        scores = score_turns(batch, algorithm, term)[active]
-        degenerate = np.zeros(active.size, dtype=bool)
-        for keys in (term.mean_by, term.std_by):
-            if keys is not None:
-                every = batch.keys(keys)
-                labels = [every[i] for i in active]
-                groups = GroupStatistics(labels, scores, statistic_weights(batch, term, labels, active), algorithm.ddof)
-                degenerate |= groups.degenerate[groups.of]
-        signal[active] |= ~degenerate
-    return signal
+        if term.mean_by is None and term.std_by is None:
+            signal[active] = True
+        elif algorithm.critic is not None and batch.facts.values is None:
+            signal[active] = True  # no value, no score: nothing can be ruled out
+        else:
+            signal[active] |= ~_degenerate(batch, algorithm, term, score_turns(batch, algorithm, term)[active], active)
+    return signal & may_train(batch, algorithm)
 
 
 def make_baseline(algorithm: Algorithm) -> MovingAverages | None:
@@ -218,13 +225,7 @@ def _normalize_term(
 ) -> FloatArray:
     if term.weight == "episode":
         _check_constant(batch, term, scores, active)
-    labels: list[Labels | None] = []
-    weights: list[FloatArray | None] = []
-    for keys in (term.mean_by, term.std_by):
-        every = None if keys is None else batch.keys(keys)
-        chosen = None if every is None else [every[i] for i in active]
-        labels.append(chosen)
-        weights.append(None if chosen is None else statistic_weights(batch, term, chosen, active))
+    labels, weights = _groups(batch, term, active)
     return normalize(
         scores[active],
         mean_by=labels[0],
@@ -234,8 +235,55 @@ def _normalize_term(
         eps=algorithm.eps,
         ddof=algorithm.ddof,
         leave_one_out=term.leave_one_out,
+        center_first=term.center_first,
         names=[batch.name(i) for i in active],
     )
+
+
+def _groups(
+    batch: TurnBatch, term: Term, active: NDArray[np.intp]
+) -> tuple[list[Labels | None], list[FloatArray | None]]:
+    """Labels and frequency weights of the active turns, for the mean and the deviation; None where there is none."""
+    labels: list[Labels | None] = []
+    weights: list[FloatArray | None] = []
+    for keys in (term.mean_by, term.std_by):
+        every = None if keys is None else batch.keys(keys)
+        chosen = None if every is None else [every[i] for i in active]
+        labels.append(chosen)
+        weights.append(None if chosen is None else statistic_weights(batch, term, chosen, active))
+    return labels, weights
+
+
+def _degenerate(
+    batch: TurnBatch, algorithm: Algorithm, term: Term, scores: FloatArray, active: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Return whether either group of each active turn says nothing about it."""
+    found = np.zeros(active.size, dtype=bool)
+    for labels, weight in zip(*_groups(batch, term, active), strict=True):
+        if labels is not None and weight is not None:
+            groups = GroupStatistics(labels, scores, weight, algorithm.ddof)
+            found |= groups.degenerate[groups.of]
+            if term.center_first:  # of the deviation, which comes second
+                scores = np.where(groups.degenerate[groups.of], 0.0, scores - groups.mean[groups.of])
+    return found
+
+
+def _judged(batch: TurnBatch, algorithm: Algorithm) -> NDArray[np.bool_]:
+    """Return which turns receive an advantage: those that count and, where there is a critic, have a value."""
+    if algorithm.critic is None or batch.facts.values is None:
+        return batch.active
+    return batch.active & np.isfinite(batch.facts.values)
+
+
+def _check_facts(batch: TurnBatch, algorithm: Algorithm) -> None:
+    facts = batch.facts
+    for needed, known, what in (
+        (algorithm.critic is not None, facts.values, "values (it has a critic)"),
+        (algorithm.kl_in_reward > 0, facts.kl, "kl (it has kl_in_reward)"),
+        (algorithm.overlong == "soft", facts.max_tokens, "max_tokens (it has overlong='soft')"),
+    ):
+        if needed and known is None:
+            raise ValueError(f"Algorithm {algorithm.name!r} needs {what}: pass facts=TurnFacts({what.split()[0]}=…)")
 
 
 def _check_constant(batch: TurnBatch, term: Term, scores: FloatArray, active: NDArray[np.intp]) -> None:

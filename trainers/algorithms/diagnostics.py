@@ -16,6 +16,7 @@ import numpy as np
 
 from trainers.algorithms.advantages import GroupStatistics, score_turns, statistic_weights
 from trainers.algorithms.scores import FloatArray, TurnBatch
+from trainers.algorithms.shaping import TurnFacts, overlong_penalties
 
 if TYPE_CHECKING:
     from trainers.algorithms.algorithm import Algorithm
@@ -28,6 +29,7 @@ def batch_metrics(
     advantages: FloatArray | None = None,
     *,
     weight_versions: Mapping[str, int] | None = None,
+    facts: TurnFacts | None = None,
 ) -> dict[str, float]:
     """Describe a batch of episodes.
 
@@ -36,6 +38,7 @@ def batch_metrics(
         algorithm: Its score and groups.
         advantages: The result of ``compute_advantages`` on the same episodes, to describe it as well.
         weight_versions: Newest version of each policy's weights, for the lag of the turns.
+        facts: What the advantages were computed with beyond the records.
 
     Returns:
         Flat metrics. Batch: ``episodes``, ``failed_episodes``, ``turns``, ``masked_turns``, ``success`` (of episodes;
@@ -44,10 +47,11 @@ def batch_metrics(
         ``agent/<name>/``: the last three for its own groups, ``turns``, ``score`` (μ_k), ``score_std`` (σ_k),
         ``score_gap`` (μ_k − μ), ``std_ratio`` (σ_k/σ), ``inflation`` and ``inflation_max`` (over tasks),
         ``advantage_abs``, ``length``, ``length_max``, ``truncated``, ``invalid``, ``reward/<part>`` (per episode),
-        ``version_lag``, ``version_lag_max``.
+        ``version_lag``, ``version_lag_max``; means over the turns of what the algorithm uses of ``overlong`` (the
+        length penalty), ``kl`` (to the reference, Σ over a turn's tokens) and ``value``.
         A quantity that no group defines (a batch in which all scores are equal has no σ) is left out.
     """
-    batch = TurnBatch.of(episodes)
+    batch = TurnBatch.of(episodes, facts)
     failed = sum(episode.error is not None for episode in episodes)
     played = [episode for episode in episodes if episode.error is None]
     plain = [episode for episode in played if not episode.tree]
@@ -84,6 +88,7 @@ def batch_metrics(
             "truncated": np.mean([turn.finish_reason == "length" for turn in turns]),
             "invalid": np.mean([turn.invalid is not None for turn in turns]),
         }
+        found |= _fact_metrics(batch, algorithm, indices)
         if weight_versions is not None:
             lags = [
                 weight_versions[turn.policy] - turn.weight_version for turn in turns if turn.policy in weight_versions
@@ -180,6 +185,18 @@ def _group_metrics(batch: TurnBatch, algorithm: Algorithm) -> dict[str, float]:
         metrics[f"{prefix}group_size"] = float(groups.total[found].mean())
         metrics[f"{prefix}zero_variance"] = float(groups.degenerate[found].mean())
     return metrics
+
+
+def _fact_metrics(batch: TurnBatch, algorithm: Algorithm, indices: list[int]) -> dict[str, float]:
+    """Means over the turns of an agent of what the algorithm takes into account beside the rewards."""
+    found: dict[str, float] = {}
+    if algorithm.overlong == "soft" and batch.facts.max_tokens is not None:
+        found["overlong"] = float(overlong_penalties(batch, algorithm)[indices].mean())
+    if batch.facts.kl is not None:
+        found["kl"] = float(batch.facts.kl[indices].mean())
+    if batch.facts.values is not None and np.isfinite(batch.facts.values[indices]).all():
+        found["value"] = float(batch.facts.values[indices].mean())
+    return found
 
 
 def _spread(batch: TurnBatch, scores: FloatArray) -> dict[str, dict[str, float]]:

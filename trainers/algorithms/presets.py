@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.algorithm import Algorithm, Baseline, Term
 from trainers.algorithms.choices import check_choice
+from trainers.algorithms.critic_config import CriticConfig
 from trainers.algorithms.loss_config import LossConfig
 
 _GRPO = "GRPO: DeepSeekMath, arXiv 2402.03300"
+_RPP = "REINFORCE++, arXiv 2501.03262"
 _DR_MAS = "Dr. MAS, arXiv 2602.08847"
 
 # The loss of the Dr. MAS release: token mean, clip 0.2, dual clip 3, no KL, no entropy
@@ -71,6 +73,72 @@ _ALL = (
         mean_by=("episode", "agent", "turn"),
         std_by=("episode", "agent", "turn"),
         sampling="tree",
+        loss=LossConfig(aggregation="token-mean"),
+    ),
+    # Equations 3 to 8 with gamma .95 and omega 1, as published (github.com/langfengQ/verl-agent, examples). An episode
+    # counts once among the episodes of its task (equation 3; the release counts it once for each step by default). The
+    # deviation is the paper's F_norm = std; std_by=None, also in the term, is its F_norm = 1. A state seen once has no
+    # step advantage. Observations hold what was said before, so equal ones have equal histories.
+    Algorithm(
+        name="gigpo",
+        paper="GiGPO, arXiv 2505.10978",
+        score="episode_return",
+        mean_by=("task", "agent"),
+        std_by=("task", "agent"),
+        weight="episode",
+        extra=(
+            Term(
+                score="reward_to_go",
+                mean_by=("task", "agent", "observation"),
+                std_by=("task", "agent", "observation"),
+            ),
+        ),
+        discount=0.95,
+        loss=LossConfig(aggregation="token-mean", dual_clip=3.0),
+    ),
+    # Section 3: return-to-go with gamma 1, whitened over the batch; its KL to the reference is part of the reward
+    # (`kl_in_reward`, published with .01 and off here as everywhere). Released code runs over the tokens of one
+    # sequence, where verl's cuts the return at every observation; here turns pass it on through whatever lies between
+    # them, and the batch is whitened over turns.
+    Algorithm(
+        name="reinforce_pp",
+        paper=_RPP,
+        score="reward_to_go",
+        mean_by=(),
+        std_by=(),
+        loss=LossConfig(aggregation="token-mean"),
+    ),
+    # Its variant for several samples a task: less the task's mean, then whitened with the deviation of what is left.
+    Algorithm(
+        name="reinforce_pp_baseline",
+        paper=_RPP,
+        score="reward_to_go",
+        mean_by=("task",),
+        std_by=(),
+        center_first=True,
+        loss=LossConfig(aggregation="token-mean"),
+    ),
+    # Role-conditioned advantages: decay .95, averages from 0, gamma 1, no deviation, sums over a constant length
+    # (github.com/spiral-rl/spiral, train_spiral.py). A role is a seat of an environment: the key is the agent, since
+    # player_0 and player_1 differ in nothing but their number. Self-play is one policy in all roles.
+    Algorithm(
+        name="rae",
+        paper="SPIRAL, arXiv 2506.24119",
+        score="team_and_turn",
+        mean_by=None,
+        std_by=None,
+        baseline=Baseline(by=("env", "agent"), decay=0.95),
+        loss=LossConfig(aggregation="seq-mean-token-sum-norm"),
+    ),
+    # PPO with generalised advantages on the level of turns: gamma 1 as in every release for language models; lambda .95
+    # (TRL; verl and OpenRLHF have 1). They whiten the batch too: mean_by=(), std_by=().
+    Algorithm(
+        name="gae",
+        paper="GAE, arXiv 1506.02438, with PPO, arXiv 1707.06347",
+        score="lambda_return",
+        mean_by=None,
+        std_by=None,
+        critic=CriticConfig(lam=0.95),
         loss=LossConfig(aggregation="token-mean"),
     ),
 )

@@ -14,19 +14,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llm_envs import rewards
+from trainers.algorithms.shaping import FloatArray, TurnFacts, shaped_rewards
 
 if TYPE_CHECKING:
     from trainers.algorithms.algorithm import Algorithm
     from trainers.rollout.records import Episode, Turn
-
-FloatArray = NDArray[np.float64]
 
 _NUMBER = re.compile(r"_[0-9]+$")
 
@@ -58,18 +57,21 @@ class TurnBatch:
         episodes: The episode of each turn (N, with repeats).
         active: Whether each turn counts. Masked turns and those of failed episodes do not.
         own_outcome: Ids of the environments whose agents receive different outcomes.
+        facts: What else is known of the turns.
     """
 
     turns: tuple[Turn, ...]
     episodes: tuple[Episode, ...]
     active: NDArray[np.bool_]
     own_outcome: frozenset[str]
+    facts: TurnFacts = field(default_factory=TurnFacts)
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode]) -> TurnBatch:
+    def of(cls, episodes: Sequence[Episode], facts: TurnFacts | None = None) -> TurnBatch:
         """Line the turns up and check them.
 
         Raises:
+            ValueError: If ``facts`` does not describe as many turns.
             ScoreError: If a turn appears twice, or a reward of a turn that counts is missing or not finite.
         """
         turns: list[Turn] = []
@@ -99,7 +101,9 @@ class TurnBatch:
                 for agent, parts in episode.reward_parts.items():
                     _check_parts(parts, f"Agent {agent!r} of episode {episode.id!r}")
         own = frozenset(e.env for e in episodes if e.error is None and _outcomes_differ(e))
-        return cls(tuple(turns), tuple(owners), active, own)
+        facts = TurnFacts() if facts is None else facts
+        facts.check(len(turns))
+        return cls(tuple(turns), tuple(owners), active, own, facts)
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -131,14 +135,18 @@ def episode_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """α·team return + the local parts of all agents: every turn of an episode has the same score. Shape [N]."""
     _refuse_trees(batch, "episode_return")
     scores = np.zeros(len(batch))
+    units = batch.units()
+    extra: dict[Hashable, float] = {}
+    for unit, value in zip(units, shaped_rewards(batch, algorithm), strict=True):
+        extra[unit] = extra.get(unit, 0.0) + float(value)
     cache: dict[Hashable, float] = {}
-    for i, unit in enumerate(batch.units()):
+    for i, unit in enumerate(units):
         if not batch.active[i]:
             continue
         if unit not in cache:
             turn, episode = batch.turns[i], batch.episodes[i]
             who = [turn.agent] if episode.env in batch.own_outcome else sorted(episode.reward_parts)
-            own = sum(_own(episode.reward_parts[agent], algorithm) for agent in who)
+            own = sum(_own(episode.reward_parts[agent], algorithm) for agent in who) + extra[unit]
             cache[unit] = algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent]) + own
         scores[i] = cache[unit]
     return scores
@@ -147,12 +155,14 @@ def episode_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
 def team_and_turn(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """α·team return of the episode + the local parts of this turn alone. Shape [N]."""
     _refuse_trees(batch, "team_and_turn")
+    extra = shaped_rewards(batch, algorithm)
     return np.array(
         [
-            algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent]) + _own(turn.reward_parts, algorithm)
+            algorithm.team_weight * rewards.team(episode.reward_parts[turn.agent])
+            + (_own(turn.reward_parts, algorithm) + more)
             if counts
             else 0.0
-            for turn, episode, counts in zip(batch.turns, batch.episodes, batch.active, strict=True)
+            for turn, episode, counts, more in zip(batch.turns, batch.episodes, batch.active, extra, strict=True)
         ],
         dtype=np.float64,
     )
@@ -160,33 +170,36 @@ def team_and_turn(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
 
 def turn_reward(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """α·team part of this turn + its local parts: what this very action earned. Shape [N]."""
-    return np.array(
-        [
-            _turn_reward(turn, algorithm) if counts else 0.0
-            for turn, counts in zip(batch.turns, batch.active, strict=True)
-        ],
-        dtype=np.float64,
-    )
+    return _turn_rewards(batch, algorithm, batch.active)
 
 
 def reward_to_go(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
     """The turn reward plus γ times the reward-to-go of the agent's next turn in the episode. Shape [N].
 
-    A masked turn passes what comes after it on; it earned what it earned.
+    Whatever lies between two turns of an agent (observations, the other agents' turns) is passed through and costs no
+    discount: the outcome reaches every agent through its own turns. A masked turn passes what comes after it on; it
+    earned what it earned.
     """
     _refuse_trees(batch, "reward_to_go")
-    scores = np.zeros(len(batch))
-    following: dict[tuple[str, str], float] = {}
-    order = sorted(range(len(batch)), key=lambda i: (batch.episodes[i].id, batch.turns[i].index), reverse=True)
-    for i in order:
-        turn, episode = batch.turns[i], batch.episodes[i]
-        if episode.error is not None:
-            continue
-        key = (episode.id, turn.agent)
-        following[key] = _turn_reward(turn, algorithm) + algorithm.discount * following.get(key, 0.0)
-        if batch.active[i]:
-            scores[i] = following[key]
-    return scores
+    return _backwards(batch, algorithm, None, 1.0)
+
+
+def lambda_return(batch: TurnBatch, algorithm: Algorithm) -> FloatArray:
+    """The λ-return R_t = r_t + γ·((1 − λ)·V_{t+1} + λ·R_{t+1}) over the agent's own turns in the episode. Shape [N].
+
+    V_t is the critic's value of the state before the agent's t-th turn, and R_t − V_t is the generalised advantage
+    estimate Σ (γλ)^k δ_{t+k}, δ_t = r_t + γV_{t+1} − V_t (GAE, arXiv 1506.02438, equations 11 to 16). After the agent's
+    last turn, both are 0: an episode ends there, by its rules or by a limit. A turn without a value (masked, or played
+    by a policy that has no critic) stands in with its own return.
+
+    Raises:
+        ScoreError: If the batch has no values.
+    """
+    _refuse_trees(batch, "lambda_return")
+    if algorithm.critic is None or batch.facts.values is None:
+        raise ScoreError("Score 'lambda_return' needs a critic's values: pass facts=TurnFacts(values=…)")
+    values = np.where(batch.active, batch.facts.values, np.nan)
+    return _backwards(batch, algorithm, values, algorithm.critic.lam)
 
 
 SCORES: dict[str, ScoreFunction] = {
@@ -194,10 +207,11 @@ SCORES: dict[str, ScoreFunction] = {
     "team_and_turn": team_and_turn,
     "turn_reward": turn_reward,
     "reward_to_go": reward_to_go,
+    "lambda_return": lambda_return,
 }
 """Score functions by name; :func:`register_score` adds one."""
 
-LOOKING_AHEAD = frozenset({"episode_return", "team_and_turn", "reward_to_go"})
+LOOKING_AHEAD = frozenset({"episode_return", "team_and_turn", "reward_to_go", "lambda_return"})
 """Scores that count what comes after the turn, which a candidate in a tree does not have."""
 
 
@@ -225,8 +239,36 @@ def _refuse_trees(batch: TurnBatch, score: str) -> None:
         )
 
 
-def _turn_reward(turn: Turn, algorithm: Algorithm) -> float:
-    return algorithm.team_weight * rewards.team(turn.reward_parts) + _own(turn.reward_parts, algorithm)
+def _turn_rewards(batch: TurnBatch, algorithm: Algorithm, which: NDArray[np.bool_]) -> FloatArray:
+    """What each of these turns earned; 0 for the others, whose rewards may be missing. Shape [N]."""
+    earned = shaped_rewards(batch, algorithm)
+    for i, (turn, wanted) in enumerate(zip(batch.turns, which, strict=True)):
+        parts = turn.reward_parts
+        earned[i] = (
+            algorithm.team_weight * rewards.team(parts) + (_own(parts, algorithm) + earned[i]) if wanted else 0.0
+        )
+    return earned
+
+
+def _backwards(batch: TurnBatch, algorithm: Algorithm, values: FloatArray | None, lam: float) -> FloatArray:
+    """λ-returns over the agents' own turns, from the last to the first; 0 for turns that do not count. Shape [N]."""
+    played = np.array([episode.error is None for episode in batch.episodes], dtype=bool)
+    earned = _turn_rewards(batch, algorithm, played)
+    scores = np.zeros(len(batch))
+    following: dict[tuple[str, str], tuple[float, float]] = {}
+    order = sorted(range(len(batch)), key=lambda i: (batch.episodes[i].id, batch.turns[i].index), reverse=True)
+    for i in order:
+        if not played[i]:
+            continue
+        key = (batch.episodes[i].id, batch.turns[i].agent)
+        next_value, next_return = following.get(key, (0.0, 0.0))
+        after = next_return if lam == 1.0 else (1 - lam) * next_value + lam * next_return
+        total = float(earned[i]) + algorithm.discount * after
+        known = values is not None and math.isfinite(values[i])
+        following[key] = (float(values[i]) if known and values is not None else total, total)
+        if batch.active[i]:
+            scores[i] = total
+    return scores
 
 
 def _own(parts: Mapping[str, float], algorithm: Algorithm) -> float:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+from trainers.algorithms.advantages import compute_advantages, make_baseline
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.shaping import TurnFacts
 from trainers.rollout.records import Episode, Turn
 
 Spec = tuple[str, Mapping[str, float]] | tuple[str, Mapping[str, float], Mapping[str, Any]]
@@ -49,3 +53,16 @@ def build_episode(
 @pytest.fixture(scope="session")
 def episode() -> Callable[..., Episode]:
     return build_episode
+
+
+def fresh_advantages(episodes: Sequence[Episode], algorithm: Algorithm, **facts: Any) -> np.ndarray:
+    """Advantages from the start of a run: averages at 0, and, unless given, a critic that says 0."""
+    turns = sum(len(episode.turns) for episode in episodes)
+    if algorithm.critic is not None:
+        facts.setdefault("values", np.zeros(turns))
+    return compute_advantages(episodes, algorithm, baseline=make_baseline(algorithm), facts=TurnFacts(**facts))
+
+
+@pytest.fixture(scope="session")
+def advantages() -> Callable[..., np.ndarray]:
+    return fresh_advantages

@@ -33,6 +33,11 @@ def test_the_table_is_that_of_the_code(repository: Path) -> None:
     assert rows.keys() == presets.keys()
     for name, (_, _, mean, deviation, counts, *_) in rows.items():
         algorithm = presets[name]
-        assert mean == ", ".join(algorithm.mean_by or ()), name
-        assert deviation == (", ".join(algorithm.std_by) if algorithm.std_by else "–"), name
+        assert mean == _written(algorithm.mean_by), name
+        centred = ", of the scores less their mean" if algorithm.center_first else ""
+        assert deviation == _written(algorithm.std_by) + centred, name
         assert counts == algorithm.weight, name
+
+
+def _written(keys: tuple[str, ...] | None) -> str:
+    return "–" if keys is None else ", ".join(keys) or "batch"
