@@ -47,6 +47,7 @@ __all__ = [
     "MAX_BLOCKS",
     "draw_blocksworld",
     "draw_state",
+    "load_blocksworld",
     "load_blocksworld_tasks",
     "problem_of",
     "problem_text",

@@ -199,7 +199,8 @@ def _check_domain(domain: str) -> None:
         if not hasattr(action, "preconditions") or any(not effect.is_assignment() for effect in action.effects):
             raise _Unreadable(f"the operator {action.name} is not a STRIPS operator; {fix}")
         conditions = {_atom(fact, position) for condition in action.preconditions for fact in _conjuncts(condition)}
-        true, false = set(), set()
+        true: _Atoms = set()
+        false: _Atoms = set()
         for effect in action.effects:
             if effect.is_conditional() or effect.is_forall() or not effect.value.is_bool_constant():
                 raise _Unreadable(f"the operator {action.name} is not a STRIPS operator; {fix}")
