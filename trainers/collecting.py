@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -28,9 +28,9 @@ class Collector:
     """Collects the episodes, or trees, of one update after the other.
 
     **Dynamic sampling** (DAPO, arXiv 2503.14476): as long as fewer tasks of the batch than ``tasks_per_update`` have a
-    turn with signal (:func:`trainers.algorithms.advantages.has_signal`), as many further tasks are played, in at most
-    ``dynamic_sampling`` further rounds. Nothing is dropped from what was collected, so the metrics of the batch are
-    those of everything that was played; the turns without signal are left out of the update.
+    turn with signal (:func:`trainers.algorithms.advantages.has_signal`) of a policy that learns, as many further tasks
+    are played, in at most ``dynamic_sampling`` further rounds. Nothing is dropped from what was collected, so the
+    metrics of the batch are those of everything that was played; the turns without signal are left out of the update.
 
     Args:
         make_env: Makes one environment.
@@ -52,13 +52,16 @@ class Collector:
         self._on_episode = on_episode
         self._samples, self._run = _sampling(algorithm, config.samples_per_task)
 
-    async def collect(self, team: Team, cursor: TaskCursor, update: int) -> tuple[list[Episode], dict[str, float]]:
+    async def collect(
+        self, team: Team, cursor: TaskCursor, update: int, learning: Collection[str]
+    ) -> tuple[list[Episode], dict[str, float]]:
         """Play the next tasks.
 
         Args:
             team: Who plays.
             cursor: Where the tasks come from; it moves on.
             update: Number of the update: part of the seed.
+            learning: The policies that learn from it. What a frozen one might learn is no reason to keep a task.
 
         Returns:
             The episodes, and what dynamic sampling did (nothing where it is off).
@@ -71,14 +74,14 @@ class Collector:
         if not rounds:
             return episodes, {}
         refills = 0
-        informative = self._informative_tasks(episodes)
+        informative = self._informative_tasks(episodes, learning)
         while refills < rounds and (missing := self._config.tasks_per_update - informative) > 0:
             played = {episode.task_index for episode in episodes}
             tasks = [index for index in cursor.next(missing) if index not in played]
             refills += 1
             if tasks:
                 episodes += await self._play(team, tasks, update, refills)
-                informative = self._informative_tasks(episodes)
+                informative = self._informative_tasks(episodes, learning)
         played = {episode.task_index for episode in episodes}
         return episodes, {
             "train/refills": float(refills),
@@ -107,10 +110,11 @@ class Collector:
             raise RunError(f"Not one episode of the batch could be played. The first failed with: {episodes[0].error}")
         return episodes
 
-    def _informative_tasks(self, episodes: list[Episode]) -> int:
+    def _informative_tasks(self, episodes: list[Episode], learning: Collection[str]) -> int:
         batch = TurnBatch.of(episodes)
         signal = has_signal(batch, self._algorithm)
-        return len({episode.task for episode, says in zip(batch.episodes, signal, strict=True) if says})
+        rows = zip(batch.turns, batch.episodes, signal, strict=True)
+        return len({episode.task for turn, episode, says in rows if says and turn.policy in learning})
 
 
 def _sampling(algorithm: Algorithm, samples: int) -> tuple[int, RunEpisode]:

@@ -7,23 +7,24 @@ never trains with a default. ``llm-train --config RECIPE updates=10 policies.sol
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from trainers.algorithms.algorithm import Algorithm, Baseline, Term
 from trainers.algorithms.loss_config import LossConfig
 from trainers.algorithms.presets import get_algorithm
-from trainers.policies.base import Sampling
+from trainers.config_checks import Section, changed, check_fields, explain
+from trainers.policies.base import PolicySpecError, parse_spec
+from trainers.policy_config import SCRIPTED, LoraConfig, PolicyConfig, SamplingConfig
 from trainers.recipe_files import ConfigError, override, read_recipe, recipe_names, separate
 
 __all__ = [
     "AlgorithmConfig",
+    "AlternateConfig",
     "CheckpointConfig",
     "ConfigError",
     "EnvConfig",
@@ -39,17 +40,13 @@ __all__ = [
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names files, folders and metrics
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
-
-
-class EnvConfig(_Section):
+class EnvConfig(Section):
     """What is played.
 
     Attributes:
         id: A registered environment, such as ``math-2agent``.
         tasks: A task set or a file; None is the environment's own default.
-        split: The split to train on.
+        split: The split to train on; None for an environment without splits, such as a game.
         kwargs: Further arguments of the environment.
     """
 
@@ -72,7 +69,7 @@ class EnvConfig(_Section):
         return {**{name: value for name, value in given.items() if value is not None}, **self.kwargs}
 
 
-class AlgorithmConfig(_Section):
+class AlgorithmConfig(Section):
     """Which algorithm, and what differs from its preset.
 
     Attributes:
@@ -97,101 +94,18 @@ class AlgorithmConfig(_Section):
             raise ConfigError(f"algorithm.preset: {problem}") from problem
         if "loss" in self.overrides:
             raise ConfigError("algorithm.overrides.loss: fields of the loss go under algorithm.loss")
-        _check_fields("algorithm.overrides", self.overrides, Algorithm)
-        _check_fields("algorithm.loss", self.loss, LossConfig)
+        check_fields("algorithm.overrides", self.overrides, Algorithm)
+        check_fields("algorithm.loss", self.loss, LossConfig)
         if isinstance(baseline := self.overrides.get("baseline"), Mapping):
-            _check_fields("algorithm.overrides.baseline", baseline, Baseline)
+            check_fields("algorithm.overrides.baseline", baseline, Baseline)
         for term in self.overrides.get("extra") or ():
             if isinstance(term, Mapping):
-                _check_fields("algorithm.overrides.extra", term, Term)
-        loss = _changed("algorithm.loss", preset.loss, self.loss)
-        return _changed("algorithm.overrides", dataclasses.replace(preset, loss=loss), self.overrides)
+                check_fields("algorithm.overrides.extra", term, Term)
+        loss = changed("algorithm.loss", preset.loss, self.loss)
+        return changed("algorithm.overrides", dataclasses.replace(preset, loss=loss), self.overrides)
 
 
-class LoraConfig(_Section):
-    """A low-rank adapter in place of full fine-tuning (arXiv 2106.09685).
-
-    Attributes:
-        rank: Rank of the update.
-        alpha: Scale; the update is multiplied by alpha / rank.
-        dropout: Dropout on the adapter's input.
-        target_modules: Which linear layers; ``all-linear`` or a list of names.
-    """
-
-    rank: int = Field(16, ge=1)
-    alpha: int = Field(32, ge=1)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    target_modules: str | list[str] = "all-linear"
-
-
-class SamplingConfig(_Section):
-    """How completions are drawn. Log-probs are those of the distribution that was drawn from."""
-
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = -1
-    max_tokens: int = Field(512, ge=1)
-    stop: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> SamplingConfig:
-        self.build()
-        return self
-
-    def build(self) -> Sampling:
-        """The policies' own form of it."""
-        return Sampling(**self.model_dump())
-
-
-_Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-class PolicyConfig(_Section):
-    """One policy of the team: its model, where it is sampled, and how it learns.
-
-    Attributes:
-        model: ``smollm2-135m``, a hub id or a local folder.
-        backend: Where completions come from: ``vllm`` or ``hf`` (transformers).
-        trainable: False holds the weights still: the policy plays and never learns.
-        lora: Train an adapter; None trains all weights.
-        learning_rate: Peak learning rate of AdamW.
-        schedule: ``constant``, ``linear`` or ``cosine`` decay over the run. Like the warm-up it moves on with the
-            optimiser's steps, of which an update in which all advantages of the policy are 0 takes none.
-        warmup_updates: Updates of linear warm-up.
-        final_learning_rate: Where a decay ends, as a share of the peak.
-        betas: AdamW's moment decays.
-        weight_decay: AdamW's decoupled weight decay.
-        max_grad_norm: The norm that the gradient of the policy is clipped to.
-        epochs: Passes over a batch.
-        minibatches: Optimiser steps a pass.
-        micro_batch_tokens: Most tokens in one forward pass; bounds memory, changes no result.
-        gradient_checkpointing: Recompute activations in the backward pass; slower, less memory.
-        sampling: How its completions are drawn.
-        system_prompt: A system message before the observation; None leaves none.
-        engine: Options of the back end (for vLLM: engine arguments such as ``max_model_len``).
-    """
-
-    model: str
-    backend: Literal["vllm", "hf"] = "vllm"
-    trainable: bool = True
-    lora: LoraConfig | None = None
-    learning_rate: float = Field(1e-6, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_updates: int = Field(0, ge=0)
-    final_learning_rate: float = Field(0.0, ge=0, le=1)
-    betas: tuple[_Decay, _Decay] = (0.9, 0.999)
-    weight_decay: float = Field(0.0, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    epochs: int = Field(1, ge=1)
-    minibatches: int = Field(1, ge=1)
-    micro_batch_tokens: int = Field(4096, ge=1)
-    gradient_checkpointing: bool = False
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
-    system_prompt: str | None = None
-    engine: dict[str, Any] = Field(default_factory=dict)
-
-
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When the state of the run is saved, and how much of it is kept.
 
     Attributes:
@@ -203,24 +117,60 @@ class CheckpointConfig(_Section):
     keep: int = Field(2, ge=1)
 
 
-class EvalConfig(_Section):
-    """Held-out evaluation during training. Policies are sampled as they are in training.
+class EvalConfig(Section):
+    """Evaluation during training, on held-out tasks or against an opponent. Policies are sampled as in training.
 
     Attributes:
         every: Evaluate before the first update and after so many; 0 never does.
-        tasks: How many tasks of the test split, the first ones.
+        tasks: How many tasks of the test split, the first ones; of a game: deals.
         samples: Episodes a task.
         split: The split; a local file has none of its own, so it is divided by content. A split whose tasks are trained
-            on is refused.
+            on is refused. Without effect where there is an opponent.
+        opponent: For a zero-sum game, which has no split to hold out: a scripted player (``random``, ``minimax``,
+            ``mcts:sims=500``, ``oracle``). Every seat that a policy learns to play is played by it against this one,
+            and wins, draws and losses are counted.
     """
 
     every: int = Field(0, ge=0)
     tasks: int = Field(64, ge=1)
     samples: int = Field(1, ge=1)
     split: str = "test"
+    opponent: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> EvalConfig:
+        if self.opponent is None:
+            return self
+        try:
+            kind = parse_spec(self.opponent).kind
+        except PolicySpecError as problem:
+            raise ValueError(f"opponent: {problem}") from problem
+        if kind not in SCRIPTED:
+            raise ValueError(f"opponent is {self.opponent!r}; it is a scripted player: {', '.join(SCRIPTED)}")
+        return self
 
 
-class TrainConfig(_Section):
+class AlternateConfig(Section):
+    """Which policies learn in which updates. The others play on, and not a bit of them changes.
+
+    Attributes:
+        order: The phases, each a list of policies; after the last one comes the first again.
+        every: Updates of a phase.
+    """
+
+    order: list[list[str]] = Field(min_length=2)
+    every: int = Field(1, ge=1)
+
+    def learning(self, update: int) -> list[str]:
+        """The policies that learn in the update with this number, from 0."""
+        return self.order[update // self.every % len(self.order)]
+
+    def updates_of(self, policy: str, updates: int) -> int:
+        """In how many of the first ``updates`` updates ``policy`` learns."""
+        return sum(policy in self.learning(update) for update in range(updates))
+
+
+class TrainConfig(Section):
     """A whole run.
 
     Attributes:
@@ -229,6 +179,7 @@ class TrainConfig(_Section):
         policies: The policies by name.
         roles: Which policy plays which role; may be left out where there is one policy (it plays all) or where the
             policies are called as the roles are.
+        alternate: Train the policies in turn; None trains all of them in every update.
         updates: Weight updates of the run.
         tasks_per_update: Different tasks in a batch.
         samples_per_task: Episodes of each task, or candidates of each turn of a tree: the group size.
@@ -249,6 +200,7 @@ class TrainConfig(_Section):
     algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
     policies: dict[str, PolicyConfig]
     roles: dict[str, str] = Field(default_factory=dict)
+    alternate: AlternateConfig | None = None
     updates: int = Field(100, ge=1)
     tasks_per_update: int = Field(32, ge=1)
     samples_per_task: int = Field(8, ge=1)
@@ -275,13 +227,53 @@ class TrainConfig(_Section):
                 raise ConfigError(f"policies: the name {name!r} may hold letters, digits and `_.-` only")
             if self.roles and name not in self.roles.values():
                 raise ConfigError(f"policies.{name} plays no role; `roles` gives {self.roles}. Give it one, or drop it")
-            if policy.schedule != "constant" and policy.warmup_updates >= self.updates:
+            learns_in = self.updates_of(name)
+            if policy.schedule != "constant" and 0 < learns_in <= policy.warmup_updates:
                 raise ConfigError(
-                    f"policies.{name}.warmup_updates is {policy.warmup_updates}: {self.updates} updates leave "
-                    f"nothing for the {policy.schedule} decay"
+                    f"policies.{name}.warmup_updates is {policy.warmup_updates}: the {learns_in} updates in which it "
+                    f"learns leave nothing for the {policy.schedule} decay"
                 )
-        self.algorithm.build()
+            self.loss_of(name)
+        if self.alternate is not None:
+            self._check_alternate(self.alternate)
         return self
+
+    def _check_alternate(self, alternate: AlternateConfig) -> None:
+        trained = [name for name, policy in self.policies.items() if policy.trainable]
+        for phase in alternate.order:
+            for name in phase:
+                if name not in trained:
+                    what = "is frozen" if name in self.policies else "does not exist"
+                    raise ConfigError(f"alternate.order: the policy {name!r} {what}; those that learn: {trained}")
+            if not phase or len(set(phase)) < len(phase):
+                raise ConfigError(f"alternate.order: the phase {phase} must name one policy or more, each once")
+        never = [name for name in trained if not any(name in phase for phase in alternate.order)]
+        if never:
+            raise ConfigError(
+                f"alternate.order: no phase trains {', '.join(never)}. Add it to one, or set `trainable: false`"
+            )
+
+    def learning(self, update: int) -> list[str]:
+        """The policies that learn in the update with this number, from 0."""
+        if self.alternate is not None:
+            return self.alternate.learning(update)
+        return [name for name, policy in self.policies.items() if policy.trainable]
+
+    def updates_of(self, policy: str) -> int:
+        """In how many updates of the run ``policy`` learns."""
+        if not self.policies[policy].trainable:
+            return 0
+        return self.updates if self.alternate is None else self.alternate.updates_of(policy, self.updates)
+
+    def loss_of(self, policy: str) -> LossConfig:
+        """The loss of ``policy``: the algorithm's, with what differs for this one.
+
+        Raises:
+            ConfigError: A field or a value does not exist.
+        """
+        changes = self.policies[policy].loss
+        check_fields(f"policies.{policy}.loss", changes, LossConfig)
+        return changed(f"policies.{policy}.loss", self.algorithm.build().loss, changes)
 
     def role_map(self) -> dict[str, str]:
         """Role to policy name, with the defaults filled in (``*`` is every role)."""
@@ -311,57 +303,4 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as problem:
-        raise ConfigError("\n".join(_explain(entry) for entry in problem.errors())) from problem
-
-
-def _explain(entry: Any) -> str:
-    """One line for one problem, with the closest known key where a key is unknown."""
-    location = [str(part) for part in entry["loc"]]
-    where = ".".join(location) or "config"
-    if entry["type"] == "value_error":
-        problem = entry["ctx"]["error"]
-        return str(problem) if isinstance(problem, ConfigError) or not location else f"{where}: {problem}"
-    if entry["type"] != "extra_forbidden":
-        given = "" if entry["type"] == "missing" else f" (got {entry['input']!r})" if location else ""
-        return f"{where}: {entry['msg']}{given}"
-    known = _fields_at(location[:-1])
-    close = difflib.get_close_matches(location[-1], known, n=1)
-    hint = f" Did you mean `{close[0]}`?" if close else ""
-    return f"{where}: unknown key `{location[-1]}`.{hint} Known keys: {', '.join(known)}"
-
-
-def _fields_at(location: Sequence[str]) -> list[str]:
-    """The fields of the section at ``location``. A part that is no field is a name in a mapping of sections."""
-    section: type[BaseModel] = TrainConfig
-    named = False
-    for part in location:
-        if named or part not in section.model_fields:
-            named = False
-            continue
-        annotation = section.model_fields[part].annotation
-        inner = [a for a in (annotation, *typing.get_args(annotation)) if isinstance(a, type)]
-        found = next((a for a in inner if issubclass(a, BaseModel)), None)
-        section, named = found or section, found is not None and typing.get_origin(annotation) is dict
-    return list(section.model_fields)
-
-
-def _check_fields(where: str, values: Mapping[str, Any], cls: type) -> None:
-    known = [f.name for f in dataclasses.fields(cls)]
-    for name in values:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean `{close[0]}`?" if close else ""
-            raise ConfigError(f"{where}: unknown key `{name}`.{hint} Known keys: {', '.join(known)}")
-
-
-_Data = typing.TypeVar("_Data", bound=Algorithm | LossConfig)
-
-
-def _changed(where: str, data: _Data, changes: Mapping[str, Any]) -> _Data:
-    """Return ``data`` with other values, each read as the type of its field."""
-    fields = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
-    try:
-        return TypeAdapter(type(data)).validate_python({**fields, **changes})
-    except ValidationError as problem:
-        lines = [_explain({**entry, "loc": (where, *entry["loc"])}) for entry in problem.errors()]
-        raise ConfigError("\n".join(lines)) from problem
+        raise ConfigError("\n".join(explain(entry, TrainConfig) for entry in problem.errors())) from problem

@@ -9,11 +9,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from trainers.config import TrainConfig
+from trainers.config import PolicyConfig, TrainConfig
 from trainers.rollout.records import Episode
 from trainers.trainer import Progress as Update
 from trainers.trainer import TrainResult
 from trainers.weight_sync import SyncReport
+
+_BACKENDS = {"vllm": "vLLM", "hf": "transformers", "openai": "a server"}
 
 
 class TrainConsole:
@@ -39,8 +41,8 @@ class TrainConsole:
         """Say what will run."""
         config = self._config
         backends = sorted({policy.backend for policy in config.policies.values()})
-        label = " and ".join("vLLM" if backend == "vllm" else "transformers" for backend in backends)
-        policies = ", ".join(f"{n} ({p.model}{', LoRA' if p.lora else ''})" for n, p in config.policies.items())
+        label = " and ".join(_BACKENDS.get(backend, backend) for backend in backends)
+        policies = ", ".join(f"{name} ({_describe(policy)})" for name, policy in config.policies.items())
         self._console.print(
             f"Training {policies} on {config.env.id} ({config.env.tasks or 'default tasks'}) with "
             f"{config.algorithm.preset}; sampled through {label}."
@@ -69,6 +71,9 @@ class TrainConsole:
             self._row(update)
         if "eval/success" in update.metrics:
             self._console.print(f"  held-out success {update.metrics['eval/success']:.3f}")
+        if "eval/win" in update.metrics:
+            shares = ", ".join(f"{name} {update.metrics[f'eval/{name}']:.3f}" for name in ("win", "draw", "loss"))
+            self._console.print(f"  against {self._config.evaluation.opponent}: {shares}")
         for name, report in update.synced.items():
             self._console.print(f"  {name}: {_proof(report)}")
 
@@ -94,6 +99,11 @@ class TrainConsole:
             shown = {"reward": "return", "gradient norm": "grad_norm", "inflation": "inflation", "invalid": "invalid"}
             values = "  ".join(f"{label} {_show(metrics, agent, name)}" for label, name in shown.items())
             self._console.print(f"  {agent:12s} {values}")
+
+
+def _describe(policy: PolicyConfig) -> str:
+    what = policy.backend if policy.scripted else policy.model
+    return f"{what}{', LoRA' if policy.lora else ''}{'' if policy.trainable else ', frozen'}"
 
 
 def _episodes(config: TrainConfig) -> int:

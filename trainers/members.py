@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainers.algorithms.loss_config import LossConfig
 from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.learner import Learner
 from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
+from trainers.policy_config import LEARNING
 from trainers.team import Team
 from trainers.weight_sync import SyncReport, WeightSync, make_sync
 
@@ -92,15 +92,14 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
         ConfigError: Settings that do not fit each other or the model.
     """
     check_policies(config)
-    loss = config.algorithm.build().loss
     loras_by_engine = _loras_by_engine(config.policies)
     members: dict[str, Member] = {}
     try:
         for name, policy in config.policies.items():
-            sampler = make_policy(f"{policy.backend}:{policy.model}", **_sampler_options(policy, loras_by_engine))
+            sampler = make_policy(policy.spec, **_sampler_options(policy, loras_by_engine))
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
-                members[name].learner = _build_learner(name, policy, loss, config)
+                members[name].learner = _build_learner(name, policy, config)
                 members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
     except BaseException:
         await close_members(members)
@@ -125,7 +124,7 @@ def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
     )
 
 
-def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: TrainConfig) -> Learner:
+def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> Learner:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -133,7 +132,7 @@ def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: Tr
     # Weights that are trained are kept in float32 on a GPU too, so they are not read in less.
     half = on_gpu and policy.lora is not None
     model = AutoModelForCausalLM.from_pretrained(
-        str(resolve_model(policy.model)), dtype=torch.bfloat16 if half else torch.float32
+        str(resolve_model(str(policy.model))), dtype=torch.bfloat16 if half else torch.float32
     )
     if on_gpu:
         model = model.cuda()
@@ -145,7 +144,7 @@ def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: Tr
         max_grad_norm=policy.max_grad_norm,
         schedule=policy.schedule,
         warmup_steps=policy.warmup_updates * steps,
-        total_steps=None if policy.schedule == "constant" else config.updates * steps,
+        total_steps=None if policy.schedule == "constant" else config.updates_of(name) * steps,
         min_lr_ratio=policy.final_learning_rate,
         micro_batch_tokens=policy.micro_batch_tokens,
         temperature=policy.sampling.temperature,
@@ -162,7 +161,7 @@ def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: Tr
             "target_modules": policy.lora.target_modules,
         }
     try:
-        return Learner(model, settings, loss.with_max_tokens(policy.sampling.max_tokens), lora=lora)
+        return Learner(model, settings, config.loss_of(name).with_max_tokens(policy.sampling.max_tokens), lora=lora)
     except ValueError as problem:  # target modules that the model has not, say
         raise ConfigError(f"policies.{name}: {problem}") from problem
 
@@ -170,6 +169,8 @@ def _build_learner(name: str, policy: PolicyConfig, loss: LossConfig, config: Tr
 def _sampler_options(
     policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, str], list[PolicyConfig]]
 ) -> dict[str, Any]:
+    if policy.scripted:
+        return dict(policy.engine)
     options: dict[str, Any] = {"system_prompt": policy.system_prompt, **policy.engine}
     if policy.backend != "vllm":
         return options
@@ -189,7 +190,7 @@ def _sampler_options(
 def _engine_key(policy: PolicyConfig) -> tuple[str, str]:
     # How prompts are written is the policy's own affair, not the engine's.
     options = {name: value for name, value in policy.engine.items() if name != "chat_template_kwargs"}
-    return policy.model, repr(sorted(options.items()))
+    return str(policy.model), repr(sorted(options.items()))
 
 
 def _loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:
@@ -207,8 +208,8 @@ def check_policies(config: TrainConfig) -> None:
     Raises:
         ConfigError: Settings that contradict each other or would have no effect.
     """
-    loss = config.algorithm.build().loss
     for name, policy in config.policies.items():
+        loss = config.loss_of(name)
         where = f"policies.{name}"
         ours = ["name", "model", "system_prompt", *(["share"] if policy.backend == "vllm" else [])]
         ours += _LORA_OPTIONS if policy.backend == "vllm" and policy.lora is not None else ()
@@ -218,6 +219,8 @@ def check_policies(config: TrainConfig) -> None:
                     f"{where}.engine.{option} cannot be set: it follows from the other settings of {where}"
                 )
         if not policy.trainable:
+            if policy.loss:
+                raise ConfigError(f"{where} is frozen, so its loss has no effect. Drop one of them.")
             if policy.lora is not None:
                 raise ConfigError(f"{where} is frozen and has a lora: nothing would ever train it. Drop one of them.")
             continue
@@ -236,9 +239,14 @@ def check_policies(config: TrainConfig) -> None:
 
 
 def with_backend(config: TrainConfig, backend: str) -> TrainConfig:
-    """The same run with every policy sampled by ``backend``; engine options of another back end are dropped."""
+    """The same run with every model sampled by ``backend``; engine options of another back end are dropped.
+
+    What plays without a model of ours (a server, a script) stays what it is.
+    """
     policies = {
-        name: policy if policy.backend == backend else policy.model_copy(update={"backend": backend, "engine": {}})
+        name: policy
+        if policy.backend == backend or policy.backend not in LEARNING
+        else policy.model_copy(update={"backend": backend, "engine": {}})
         for name, policy in config.policies.items()
     }
     return config.model_copy(update={"policies": policies})

@@ -128,7 +128,12 @@ def plot(run_dir: Path) -> Path:
         (
             axes[0][0],
             "Success and reward",
-            {"success": "train/success", "path success": "train/path_success", "held-out success": "eval/success"},
+            {
+                "success": "train/success",
+                "path success": "train/path_success",
+                "held-out success": "eval/success",
+                "wins": "eval/win",
+            },
             "return",
         ),
         (axes[0][1], "Gradient norm before clipping", {}, "grad_norm"),

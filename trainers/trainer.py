@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import llm_envs
-from llm_envs.tasks import stable_hash
+from llm_envs.registration import UnknownArgument
 from trainers import checkpoint
 from trainers.algorithms.advantages import compute_advantages, make_baseline
 from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
@@ -24,12 +23,14 @@ from trainers.batching import Sample, samples_by_policy
 from trainers.collecting import Collector
 from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
-from trainers.learner import Learner, NonFiniteGradient, UpdateMetrics
+from trainers.evaluating import Evaluator
+from trainers.learner import Learner, NonFiniteGradient
 from trainers.members import Member, build_members, build_team, check_policies, close_members
 from trainers.models import resolve_model
-from trainers.rollout.episodes import collect, make_jobs
+from trainers.policies.base import PolicyError
 from trainers.rollout.records import Episode
 from trainers.run_folder import RunError, find_run, note_config
+from trainers.run_metrics import Clock, learner_metrics, rollout_metrics
 from trainers.team import Team, TeamError, check_roles
 from trainers.tracking import Tracker, plot, read_metrics
 from trainers.weight_sync import SyncReport
@@ -116,7 +117,6 @@ class Trainer:
         self._env = _make_env(config)
         self._tasks = self._env.tasks
         self._collector = Collector(self._env.fork, self.algorithm, config, on_episode)
-        self._held_out = _make_env(config, config.evaluation.split) if config.evaluation.every else None
         try:
             check_roles(config.role_map(), self._env.possible_agents)
             self._cursor = TaskCursor(len(self._tasks), config.tasks_per_update, config.seed)
@@ -124,8 +124,7 @@ class Trainer:
             raise ConfigError(f"roles: {problem}") from problem
         except ValueError as problem:
             raise ConfigError(str(problem)) from problem
-        if self._held_out is not None:
-            _check_held_out(self._held_out_tasks(), self._tasks, config)
+        self._evaluator = Evaluator(config, self._env, lambda split: _make_env(config, split))
 
     async def run(self) -> TrainResult:
         """Train to the last update.
@@ -148,6 +147,7 @@ class Trainer:
             self.team = build_team(self.config, self.members)
             for name in self.members:
                 self._agents_of(name)
+                self._check_player(name)
             note_config(self.run_dir, self.config)
             return await self._loop()
         finally:
@@ -168,7 +168,7 @@ class Trainer:
                 await member.push(self.update)
             progress = Progress(self.update, synced=await self._verify())
             if self._saved is None:
-                progress.metrics |= await self._evaluate()
+                progress.metrics |= await self._evaluator.evaluate(self.team)
                 if progress.metrics:
                     tracker.log(0, progress.metrics)
             self._on_progress(progress)
@@ -186,25 +186,24 @@ class Trainer:
         for name, member in self.members.items():
             if member.learner is not None:
                 member.learner.save_pretrained(self.run_dir / "models" / name)
-                _save_tokenizer(member.config.model, self.run_dir / "models" / name)
+                _save_tokenizer(str(member.config.model), self.run_dir / "models" / name)
         last = {name: value for name, value in read_metrics(self.run_dir)[-1].items() if name != "update"}
         return TrainResult(self.run_dir, plot(self.run_dir), last)
 
     async def _step(self) -> Progress:
         """One update: collect, compare, learn, sync, prove."""
-        clock = _Clock()
-        episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update)
+        clock = Clock()
+        learning = self.config.learning(self.update)
+        episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update, learning)
         clock.lap("rollout")
         advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
-        metrics = _batch_metrics(
-            episodes, batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions)
-        )
-        metrics |= refilled | self._learn(episodes, advantages)
+        found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions)
+        metrics = rollout_metrics(episodes, found) | refilled | self._learn(episodes, advantages, learning)
         clock.lap("update")
         self.update += 1
-        for member in self.members.values():
-            await member.push(self.update)
+        for name in learning:
+            await self.members[name].push(self.update)
         clock.lap("sync")
         due = self.update % self.config.verify_every == 0 or self.update == self.config.updates
         synced = await self._verify() if due else {}
@@ -212,14 +211,15 @@ class Trainer:
         clock.lap("verify")
         every = self.config.evaluation.every
         if every and (self.update % every == 0 or self.update == self.config.updates):
-            metrics |= await self._evaluate()
+            metrics |= await self._evaluator.evaluate(self.team)
             clock.lap("evaluation")
         tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
         return Progress(self.update, metrics | clock.metrics(tokens), synced)
 
-    def _learn(self, episodes: list[Episode], advantages: np.ndarray) -> dict[str, float]:
-        """Update every learner on the turns that its policy played. A policy without signal is left as it is."""
-        learners = {name: member.learner for name, member in self.members.items() if member.learner is not None}
+    def _learn(self, episodes: list[Episode], advantages: np.ndarray, learning: Collection[str]) -> dict[str, float]:
+        """Update the policies whose turn it is on what they played. A policy without signal is left as it is."""
+        members = {name: self.members[name] for name in learning}
+        learners = {name: member.learner for name, member in members.items() if member.learner is not None}
         turns = [turn for episode in episodes for turn in episode.turns]
         samples = samples_by_policy(turns, advantages, learners, self._collector.kept(episodes))
         metrics: dict[str, float] = {}
@@ -231,7 +231,7 @@ class Trainer:
                     done = learner.update(
                         batch, epochs=settings.epochs, minibatches=min(settings.minibatches, len(batch))
                     )
-                    metrics |= _learner_metrics(name, done)
+                    metrics |= learner_metrics(name, done)
                     norms |= done.agent_grad_norm_max
             ratios = self._spikes.check(norms)
         except (NonFiniteGradient, GradientSpike):
@@ -263,26 +263,11 @@ class Trainer:
             raise ConfigError(f"policies.{policy} plays nobody: every agent has a role of another policy.")
         return agents
 
-    async def _evaluate(self) -> dict[str, float]:
-        """Play the first tasks of the held-out split. A failed episode is counted, and is no part of the means."""
-        if self._held_out is None:
-            return {}
-        seed = stable_hash("evaluation", self.config.seed) >> 1
-        jobs = make_jobs(range(len(self._held_out_tasks())), self.config.evaluation.samples, seed)
-        episodes = await collect(self._held_out.fork, self.team, jobs, concurrency=self.config.concurrency)
-        played = [episode for episode in episodes if episode.error is None]
-        if not played:
-            raise RunError(f"Not one evaluation episode could be played. The first failed with: {episodes[0].error}")
-        return {
-            "eval/success": float(np.mean([episode.success for episode in played])),
-            "eval/team_return": float(np.mean([episode.team_return for episode in played])),
-            "eval/episodes": float(len(episodes)),
-            "eval/failed_episodes": float(len(episodes) - len(played)),
-        }
-
-    def _held_out_tasks(self) -> Any:
-        env: Any = self._held_out
-        return env.tasks[: self.config.evaluation.tasks]
+    def _check_player(self, name: str) -> None:
+        try:
+            self.members[name].policy.check(self._env)
+        except PolicyError as problem:
+            raise ConfigError(f"policies.{name}: {problem}") from problem
 
     def _save(self, *, stopped: bool = False) -> None:
         state = {
@@ -312,37 +297,6 @@ class Trainer:
                 raise checkpoint.CheckpointError(f"{folder} does not fit policy {name!r}: {problem!r}") from problem
 
 
-class _Clock:
-    """Seconds by phase."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self._laps[name] = now - self._last
-        self._last = now
-
-    def metrics(self, tokens: int) -> dict[str, float]:
-        laps = {f"time/{name}_s": seconds for name, seconds in self._laps.items()}
-        rate = tokens / self._laps["rollout"] if self._laps["rollout"] > 0 else 0.0
-        return {**laps, "time/total_s": self._last - self._start, "time/rollout_tokens_per_s": rate}
-
-
-def _batch_metrics(episodes: list[Episode], found: Mapping[str, float]) -> dict[str, float]:
-    played = [episode for episode in episodes if episode.error is None]
-    metrics = {name if name.startswith("agent/") else f"train/{name}": value for name, value in found.items()}
-    metrics["train/team_return"] = float(np.mean([episode.team_return for episode in played]))
-    for agent in sorted({agent for episode in played for agent in episode.returns}):
-        metrics[f"agent/{agent}/return"] = float(np.mean([episode.returns[agent] for episode in played]))
-    return metrics
-
-
-def _learner_metrics(name: str, done: UpdateMetrics) -> dict[str, float]:
-    return {key if key.startswith("agent/") else f"policy/{name}/{key}": value for key, value in done.to_dict().items()}
-
-
 def _has_signal(batch: list[Sample], learner: Learner) -> bool:
     """Whether the loss has a gradient: some advantage is not 0, or a term of the loss does without advantages."""
     return learner.loss.kl_coef > 0 or learner.loss.entropy_coef > 0 or any(sample.advantage for sample in batch)
@@ -350,19 +304,11 @@ def _has_signal(batch: list[Sample], learner: Learner) -> bool:
 
 def _make_env(config: TrainConfig, split: str | None = None) -> Any:
     """The environment without wrappers, which the collector does not need and forks do not keep."""
-    return llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments(split)).unwrapped
-
-
-def _check_held_out(held_out: Any, tasks: Any, config: TrainConfig) -> None:
-    """Splits of a set are disjoint by construction; rows that were not split are all trained on."""
-    same = held_out.split == tasks.split
-    hashes = {task.hash for task in tasks} if tasks.split == "all" else set()
-    seen = len(held_out) if same else sum(task.hash in hashes for task in held_out)
-    if seen:
-        raise ConfigError(
-            f"evaluation.split {config.evaluation.split!r} is not held out: {seen} of its {len(held_out)} tasks are "
-            f"trained on (env.split is {config.env.split!r}). Train on `split: train` and evaluate on `test`."
-        )
+    try:
+        return llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments(split)).unwrapped
+    except UnknownArgument as problem:
+        hint = " It has no splits: set `env.split: null`." if "argument `split`" in str(problem) else ""
+        raise ConfigError(f"env: {problem}{hint}") from problem
 
 
 def _save_tokenizer(model: str, folder: Path) -> None:

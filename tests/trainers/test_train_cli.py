@@ -13,10 +13,11 @@ import pytest
 
 from trainers import trainer as trainer_module
 from trainers.cli import main
+from trainers.collecting import Collector
 from trainers.config import recipe_names
 from trainers.models import build_tiny_model
 from trainers.tracking import read_metrics
-from trainers.trainer import RunError, Trainer
+from trainers.trainer import RunError
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_a_run_that_stops_says_so_with_status_1(recipe, tmp_path, monkeypatch, c
     async def fail(*args, **kwargs):
         raise RunError("nobody answers")
 
-    monkeypatch.setattr(Trainer, "_collect", fail)
+    monkeypatch.setattr(Collector, "collect", fail)
     assert main(["--config", recipe, "--out", str(tmp_path / "run")]) == 1
     assert f"the run in {tmp_path / 'run'} stopped: nobody answers" in capsys.readouterr().err
 
