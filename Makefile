@@ -18,7 +18,7 @@ PYTEST_ARGS ?=
 .PHONY: help
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-7s %s\n' "$$name" "$$text"; done
+		printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: setup
 setup:  ## Create .venv and install what the demo needs
@@ -45,6 +45,13 @@ lint: setup-dev  ## Check style, format and types
 .PHONY: bench
 bench: setup  ## Measure speed: environment steps and the rollout's schedule
 	@$(PYTHON_ENV) -m benchmarks.performance
+
+# Seconds that the search goes on for, in all: make exploit-search SECONDS=600
+SECONDS ?= 60
+
+.PHONY: exploit-search
+exploit-search: setup  ## Search for texts that make an environment pay for an unsolved task (SECONDS=60)
+	@$(PYTHON_ENV) -m benchmarks.exploits --seconds $(SECONDS)
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and build leftovers; results in runs/ stay
