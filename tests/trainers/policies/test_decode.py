@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.models import byte_tokenizer
+from trainers.tokenizing import byte_tokenizer
 from trainers.policies.base import Sampling
 from trainers.policies.chat import completion_text
 from trainers.policies.decode import _draw, processed_logprobs
