@@ -22,8 +22,8 @@ MOST_DOTS = 60
 LOG_FROM = 100.0
 """Ratio of the largest to the smallest value from which a chart that may be logarithmic is."""
 
-_WIDTH, _HEIGHT = 340, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 30
+_WIDTH, _HEIGHT = 300, 196
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _axes(scale: _Scale) -> list[str]:
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="{anchor}">{update:,}</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{_HEIGHT - 2}" text-anchor="middle">update</text>')
+    parts.append(f'<text class="tick" x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">update</text>')
     return parts
 
 
@@ -247,4 +247,4 @@ def _short(value: float) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 10 * size or (abs(value) >= size and letter != "k"):
             return f"{value / size:g}{letter}"
-    return f"{value:g}"
+    return f"{value:g}".replace("e-0", "e-")
