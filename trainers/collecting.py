@@ -13,6 +13,7 @@ from llm_envs.tasks import stable_hash
 from trainers.algorithms.advantages import has_signal
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.scores import TurnBatch
+from trainers.algorithms.shaping import may_train
 from trainers.config import TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.rollout.episodes import RunEpisode, collect, make_jobs, run_episode
@@ -90,10 +91,13 @@ class Collector:
         }
 
     def kept(self, episodes: list[Episode]) -> NDArray[np.bool_] | None:
-        """Which turns the update is made of: those with signal where sampling is dynamic; None is all."""
-        if not self._config.dynamic_sampling:
-            return None
-        return has_signal(TurnBatch.of(episodes), self._algorithm)
+        """Which turns the update is made of: those with signal where sampling is dynamic; None is all.
+
+        Cut answers are none of them where the algorithm masks these.
+        """
+        if self._config.dynamic_sampling:
+            return has_signal(TurnBatch.of(episodes), self._algorithm)
+        return may_train(TurnBatch.of(episodes), self._algorithm) if self._algorithm.overlong == "mask" else None
 
     async def _play(self, team: Team, tasks: list[int], update: int, refill: int) -> list[Episode]:
         parts = (update,) if refill == 0 else (update, refill)

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from trainers.algorithms.algorithm import Algorithm, Baseline, Term
+from trainers.algorithms.critic_config import CriticConfig
 from trainers.algorithms.loss_config import LossConfig
 from trainers.algorithms.presets import get_algorithm
 from trainers.config_checks import Section, changed, check_fields, explain
@@ -98,6 +99,8 @@ class AlgorithmConfig(Section):
         check_fields("algorithm.loss", self.loss, LossConfig)
         if isinstance(baseline := self.overrides.get("baseline"), Mapping):
             check_fields("algorithm.overrides.baseline", baseline, Baseline)
+        if isinstance(critic := self.overrides.get("critic"), Mapping):
+            check_fields("algorithm.overrides.critic", critic, CriticConfig)
         for term in self.overrides.get("extra") or ():
             if isinstance(term, Mapping):
                 check_fields("algorithm.overrides.extra", term, Term)

@@ -100,7 +100,8 @@ class Learner:
         loss: The policy loss.
         lora: A ``peft.LoraConfig``, or its arguments, to train adapters only; None trains all weights.
         ref_model: Reference for the KL term. By default the adapter-less model with LoRA, else a frozen copy of
-            ``model`` as it is now. Only used, and only copied, if ``loss.kl_coef`` > 0.
+            ``model`` as it is now. Only used, and only copied, if ``loss.kl_coef`` > 0 or ``reference``.
+        reference: Keep a reference whatever the loss, for :meth:`reference_kl`.
 
     Raises:
         ValueError: If the LoRA configuration has a feature whose weights cannot be merged exactly (DoRA,
@@ -115,6 +116,7 @@ class Learner:
         *,
         lora: Any | Mapping[str, Any] | None = None,
         ref_model: Any | None = None,
+        reference: bool = False,
     ) -> None:
         self.config = config or LearnerConfig()
         self.loss = loss or LossConfig()
@@ -123,7 +125,8 @@ class Learner:
         self._autocast = torch.bfloat16 if half else None
         model = model.to(torch.float32 if half and not self._lora else getattr(torch, self.config.dtype))
         self._ref: CompletionForward | None = None
-        if self.loss.kl_coef > 0 and (ref_model is not None or not self._lora):
+        self._has_reference = reference or self.loss.kl_coef > 0
+        if self._has_reference and (ref_model is not None or not self._lora):
             frozen = (copy.deepcopy(model) if ref_model is None else ref_model.to(model.dtype)).requires_grad_(False)
             self._ref = self._forward_of(frozen.to(model.device).eval())
         self.model = add_lora(model, lora, self.config.seed) if self._lora else model
@@ -173,6 +176,24 @@ class Learner:
         for i, sample in enumerate(samples):
             sample.check(f"Item {i}")
         return self._logprobs(samples, self._forward)
+
+    def reference_kl(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> list[float]:
+        """Return Σ (log π − log π_ref) over the tokens of each completion: the k1 estimate of the divergence.
+
+        Args:
+            prompt_ids: N prompts.
+            completion_ids: N completions, each of at least one token.
+
+        Raises:
+            ValueError: If there is no reference (``reference=True`` keeps one), the numbers differ, or a prompt or
+                completion is empty.
+        """
+        if not self._has_reference:
+            raise ValueError("This learner has no reference model: build it with reference=True")
+        ours = self.logprobs(prompt_ids, completion_ids)
+        samples = [Sample(p, c, None, 0.0, "") for p, c in zip(prompt_ids, completion_ids, strict=True)]
+        theirs = self._reference_logprobs(samples)
+        return [float((one.double() - other.double()).sum()) for one, other in zip(ours, theirs, strict=True)]
 
     def update(self, samples: Sequence[Sample], *, epochs: int = 1, minibatches: int = 1) -> UpdateMetrics:
         """Train on a batch of turns.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.config import ConfigError, PolicyConfig, TrainConfig
+from trainers.critic import Critic
 from trainers.learner import Learner
 from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
@@ -37,6 +38,7 @@ class Member:
         config: Its settings.
         policy: What plays.
         learner: What trains; None where the policy is frozen.
+        critic: What values the states it meets; None where the algorithm has none, or the policy is frozen.
         sync: Brings the learner's weights to ``policy``; None where the policy is frozen.
     """
 
@@ -44,7 +46,25 @@ class Member:
     config: PolicyConfig
     policy: Policy
     learner: Learner | None = None
+    critic: Critic | None = None
     sync: WeightSync | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds of it: the learner's state, with the critic's as ``critic``."""
+        state = {} if self.learner is None else self.learner.state_dict()
+        return state if self.critic is None else {**state, "critic": self.critic.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Raises:
+            KeyError: The state is that of a run without a critic.
+            ValueError: The weights are those of another model.
+        """
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
+        if self.learner is not None:
+            self.learner.load_state_dict(state)
 
     async def push(self, version: int) -> None:
         """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own."""
@@ -99,7 +119,7 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
             sampler = make_policy(policy.spec, **_sampler_options(policy, loras_by_engine))
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
-                members[name].learner = _build_learner(name, policy, config)
+                members[name].learner, members[name].critic = _build_learner(name, policy, config)
                 members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
     except BaseException:
         await close_members(members)
@@ -124,7 +144,7 @@ def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
     )
 
 
-def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> Learner:
+def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> tuple[Learner, Critic | None]:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -160,8 +180,20 @@ def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> Lear
             "lora_dropout": policy.lora.dropout,
             "target_modules": policy.lora.target_modules,
         }
+    algorithm = config.algorithm.build()
+    critic = None
+    if algorithm.critic is not None:  # before the learner puts adapters on the model
+        critic = Critic(
+            model,
+            algorithm.critic,
+            name=name,
+            micro_batch_tokens=settings.micro_batch_tokens,
+            dtype=settings.dtype,
+            seed=settings.seed,
+        )
+    loss = config.loss_of(name).with_max_tokens(policy.sampling.max_tokens)
     try:
-        return Learner(model, settings, config.loss_of(name).with_max_tokens(policy.sampling.max_tokens), lora=lora)
+        return Learner(model, settings, loss, lora=lora, reference=algorithm.kl_in_reward > 0), critic
     except ValueError as problem:  # target modules that the model has not, say
         raise ConfigError(f"policies.{name}: {problem}") from problem
 

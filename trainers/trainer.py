@@ -19,12 +19,14 @@ from llm_envs.registration import UnknownArgument
 from trainers import checkpoint
 from trainers.algorithms.advantages import compute_advantages, make_baseline
 from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
+from trainers.algorithms.shaping import TurnFacts
 from trainers.batching import Sample, samples_by_policy
 from trainers.collecting import Collector
 from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.evaluating import Evaluator
 from trainers.learner import Learner, NonFiniteGradient
+from trainers.measuring import fit_critics, measure
 from trainers.members import Member, build_members, build_team, check_policies, close_members
 from trainers.models import resolve_model
 from trainers.policies.base import PolicyError
@@ -196,10 +198,11 @@ class Trainer:
         learning = self.config.learning(self.update)
         episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update, learning)
         clock.lap("rollout")
-        advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline)
+        facts = measure(episodes, self.algorithm, self.members, learning)
+        advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline, facts=facts)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
-        found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions)
-        metrics = rollout_metrics(episodes, found) | refilled | self._learn(episodes, advantages, learning)
+        found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions, facts=facts)
+        metrics = rollout_metrics(episodes, found) | refilled | self._learn(episodes, advantages, facts, learning)
         clock.lap("update")
         self.update += 1
         for name in learning:
@@ -216,7 +219,9 @@ class Trainer:
         tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
         return Progress(self.update, metrics | clock.metrics(tokens), synced)
 
-    def _learn(self, episodes: list[Episode], advantages: np.ndarray, learning: Collection[str]) -> dict[str, float]:
+    def _learn(
+        self, episodes: list[Episode], advantages: np.ndarray, facts: TurnFacts, learning: Collection[str]
+    ) -> dict[str, float]:
         """Update the policies whose turn it is on what they played. A policy without signal is left as it is."""
         members = {name: self.members[name] for name in learning}
         learners = {name: member.learner for name, member in members.items() if member.learner is not None}
@@ -233,6 +238,7 @@ class Trainer:
                     )
                     metrics |= learner_metrics(name, done)
                     norms |= done.agent_grad_norm_max
+            metrics |= fit_critics(episodes, self.algorithm, self.members, learning, facts)
             ratios = self._spikes.check(norms)
         except (NonFiniteGradient, GradientSpike):
             self._save(stopped=True)
@@ -276,11 +282,11 @@ class Trainer:
             "spikes": self._spikes.state_dict(),
             "tasks": self._tasks.fingerprint,
         }
-        learners = {name: m.learner.state_dict() for name, m in self.members.items() if m.learner is not None}
-        checkpoint.save(self.run_dir, self.update, state, learners, self.config.checkpoint.keep, stopped=stopped)
+        trained = {name: m.state_dict() for name, m in self.members.items() if m.learner is not None}
+        checkpoint.save(self.run_dir, self.update, state, trained, self.config.checkpoint.keep, stopped=stopped)
 
     def _restore(self, folder: Path) -> None:
-        state, learners = checkpoint.load(folder)
+        state, trained = checkpoint.load(folder)
         if state["tasks"] != self._tasks.fingerprint:
             raise RunError(f"The tasks differ from those of {folder}: the file or the task set has changed since.")
         self.update = int(state["update"])
@@ -292,7 +298,7 @@ class Trainer:
             if member.learner is None:
                 continue
             try:
-                member.learner.load_state_dict(learners[name])
+                member.load_state_dict(trained[name])
             except (KeyError, ValueError) as problem:
                 raise checkpoint.CheckpointError(f"{folder} does not fit policy {name!r}: {problem!r}") from problem
 
