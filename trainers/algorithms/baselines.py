@@ -17,7 +17,8 @@ class MovingAverages:
 
     Role-conditioned advantage estimation of SPIRAL (arXiv 2506.24119): b starts at 0. All turns of a batch
     read b as it was before the batch, so a result does not depend on the order of the episodes; then b moves once for
-    each episode, in the order of the episode ids.
+    each episode, in the order of the episode ids. An episode that was over before an agent had acted does not move its
+    average, which is that of the games it played.
 
     Args:
         config: Keys and decay.
