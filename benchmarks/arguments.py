@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.tournament import DEFAULT_DEALS
+from benchmarks.viewer.command import add_view
 from trainers.policies.base import SPEC_FORMS, Sampling
 
 __all__ = ["make_parser"]
@@ -113,6 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     report.add_argument("runs", nargs="+", metavar="DIR", help="a results folder")
     report.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_view(commands)
     return parser
 
 

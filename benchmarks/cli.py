@@ -22,6 +22,7 @@ from benchmarks.results import ResultsError, read_config
 from benchmarks.runner import RunResult, RunSettings, SettingsError, run
 from benchmarks.tournament import run_tournament
 from benchmarks.tournament_summary import is_tournament
+from benchmarks.viewer.command import view_runs
 from trainers.policies.base import MissingBackendError, PolicyError, PolicySpecError, Sampling
 from trainers.quiet import quieten_libraries
 from trainers.team import TeamError
@@ -57,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.action == "report":
             return _report(arguments)
+        if arguments.action == "view":
+            view_runs(arguments.runs, Console(), port=arguments.port, html=arguments.html)
+            return 0
         return _play(arguments, list(sys.argv[1:] if argv is None else argv), errors)
     except _USER_ERRORS as error:
         errors.print(f"llm-bench: {error}", markup=False, highlight=False, soft_wrap=True)

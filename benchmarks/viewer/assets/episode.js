@@ -1,0 +1,198 @@
+// An episode as a conversation: who was shown what, what it did, and what that was worth.
+
+import { count, h, number, replace, seconds, signed } from "./dom.js";
+import { boardFigure, withBoards } from "./boards.js";
+import { fences, passages, promptParts, whatIsNew } from "./segments.js";
+import { block, inline, plain } from "./text.js";
+import { treeView } from "./tree.js";
+
+const HUES = 6; // colours for agents: a1 … a6 in the style sheet
+
+export const hue = (agents, agent) => `a${(Math.max(0, agents.indexOf(agent)) % HUES) + 1}`;
+
+// The whole episode. `title` is its heading; `seats` names who plays an agent, where that differs by episode.
+export function episodeView(record, { title, status, seats = {}, level = 2 }) {
+  const agents = Object.keys(record.returns);
+  const path = record.turns.filter((turn) => turn.chosen !== false);
+  const turns = h("ol", { class: "turns" }, conversation(path, agents, seats));
+  const body = h("div", { class: "body" }, turns);
+  return h(
+    "article",
+    { class: "episode", "aria-label": `Episode ${plain(record.id)}` },
+    h(
+      "header",
+      {},
+      h(`h${level}`, { class: "title", tabindex: "-1" }, title, " ", badge(status)),
+      h("p", { class: "facts" }, facts(record, path).map((fact) => h("span", {}, fact))),
+      record.error !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "The episode failed. "), inline(record.error, 2000)),
+      rewardTable(record, agents, seats),
+    ),
+    record.tree && treeTabs(record, agents, turns, body),
+    body,
+  );
+}
+
+export function badge(status) {
+  const sign = { success: "✓", win: "✓", failure: "✗", loss: "✗", draw: "=", error: "!" }[status] ?? "";
+  return h("span", { class: `badge ${status}` }, h("span", { "aria-hidden": "true" }, `${sign} `), status);
+}
+
+function facts(record, path) {
+  const latency = path.reduce((sum, turn) => sum + (turn.latency_s ?? 0), 0);
+  const tokens = record.turns.reduce((sum, turn) => sum + turn.completion_tokens, 0);
+  return [
+    inline(record.env),
+    `seed ${record.seed}`,
+    count(path.length, "turn"),
+    record.terminated ? "ended by its rules" : record.truncated ? "cut off by a limit" : null,
+    tokens ? `${number(tokens, 0)} tokens written` : null,
+    latency ? `${seconds(latency)} of answers` : null,
+  ].filter(Boolean);
+}
+
+function rewardTable(record, agents, seats) {
+  const parts = [...new Set(agents.flatMap((agent) => Object.keys(record.reward_parts[agent] ?? {})))].sort();
+  const head = ["agent", "return", ...parts];
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rewards by agent" },
+    h(
+      "table",
+      { class: "rewards" },
+      h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, inline(text))))),
+      h("tbody", {}, agents.map((agent) => h(
+        "tr",
+        {},
+        h("th", { scope: "row", class: hue(agents, agent) }, inline(agent), seats[agent] && [" ", h("span", { class: "note" }, inline(seats[agent]))]),
+        h("td", {}, signed(record.returns[agent])),
+        parts.map((part) => h("td", {}, signed(record.reward_parts[agent]?.[part] ?? null))),
+      ))),
+    ),
+  );
+}
+
+function treeTabs(record, agents, turns, body) {
+  const tree = treeView(record, agents, (turn) => turnView(turn, { agents, shown: { same: "", fresh: turn.observation, again: "" }, actions: [], seats: {} }));
+  const choices = [["Tree", tree], ["Chosen path", turns]];
+  const buttons = choices.map(([name, content]) => h("button", {
+    type: "button",
+    onclick: () => {
+      replace(body, content);
+      buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
+    },
+  }, name));
+  buttons[0].click();
+  return h("div", { class: "tabs", role: "group", "aria-label": "How to show the tree" }, buttons);
+}
+
+function conversation(turns, agents, seats) {
+  const before = [];
+  const actions = [];
+  const own = new Map();
+  return turns.map((turn) => {
+    const shown = whatIsNew(turn.observation, before, own.get(turn.agent) ?? null);
+    const view = turnView(turn, { agents, shown, actions: [...actions], seats });
+    before.push(turn.observation);
+    own.set(turn.agent, turn.observation);
+    actions.push({ agent: turn.agent, action: turn.action.trim(), index: turn.index });
+    return view;
+  });
+}
+
+function turnView(turn, { agents, shown, actions, seats }) {
+  const reward = Object.values(turn.reward_parts).reduce((sum, value) => sum + value, 0);
+  return h(
+    "li",
+    { class: `turn ${hue(agents, turn.agent)}`, tabindex: "-1", "data-turn": turn.index, "aria-label": `Turn ${turn.index + 1}, ${turn.agent}, reward ${signed(reward)}` },
+    h(
+      "div",
+      { class: "who" },
+      h("span", { class: "number" }, `${turn.index + 1}`),
+      h("strong", { class: "name" }, inline(turn.agent)),
+      h("span", { class: "note" }, inline(seats[turn.agent] ?? turn.policy)),
+      turn.prompt_tokens || turn.completion_tokens ? h("span", { class: "note" }, `${number(turn.prompt_tokens, 0)} → ${count(turn.completion_tokens, "token")}`) : null,
+      turn.latency_s ? h("span", { class: "note" }, seconds(turn.latency_s)) : null,
+      turn.finish_reason === "length" && h("span", { class: "badge warning" }, "cut off"),
+      turn.invalid !== null && h("span", { class: "badge failure" }, "invalid"),
+    ),
+    h("section", { class: "prompt", "aria-label": "Prompt" }, promptView(shown, agents, actions)),
+    h(
+      "section",
+      { class: "answer", "aria-label": "Action" },
+      h("div", { class: "caption" }, "Action"),
+      turn.action === "" ? h("p", { class: "note" }, "(nothing was written)") : written(turn.action),
+      turn.invalid !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "Refused: "), inline(turn.invalid, 2000)),
+      chips("Reward", Object.entries(turn.reward_parts).map(([name, value]) => [name, signed(value), value < 0 ? "minus" : value > 0 ? "plus" : ""])),
+      chips("Said by the environment", Object.entries(turn.info).map(([name, value]) => [name, told(value), ""])),
+    ),
+  );
+}
+
+function chips(label, items) {
+  if (!items.length) return null;
+  return h("ul", { class: "chips", "aria-label": label }, items.map(([name, value, kind]) => h(
+    "li",
+    { class: kind },
+    h("span", { class: "key" }, inline(name)),
+    " ",
+    typeof value === "string" ? inline(value, 400) : value,
+  )));
+}
+
+function told(value) {
+  if (typeof value === "number") return number(value, 4);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function promptView({ same, fresh, again }, agents, actions) {
+  return [
+    same && repeated(same, "As before"),
+    fresh.trim() ? h("div", { class: "caption" }, same ? "New in the prompt" : "Prompt") : null,
+    promptParts(fresh, agents, actions).map((part) => partView(part, agents)),
+    again && repeated(again, "Instructions as before"),
+  ];
+}
+
+// What was there before is made only when somebody wants to see it.
+function repeated(text, name) {
+  const box = h("details", { class: "same" }, h("summary", {}, `${name}: ${count(text.split("\n").length - 1 || 1, "line")}`));
+  box.addEventListener("toggle", () => box.append(block(text)), { once: true });
+  return box;
+}
+
+function partView(part, agents) {
+  if (part.kind === "said") {
+    const name = h("strong", { class: hue(agents, part.title) }, inline(part.title));
+    if (part.index !== undefined) {
+      const box = h("details", { class: "same" }, h("summary", {}, name, ` in turn ${part.index + 1}: ${count(part.text.split("\n").length, "line")}`));
+      box.addEventListener("toggle", () => box.append(written(part.text)), { once: true });
+      return box;
+    }
+    return h("div", { class: "part" }, h("div", { class: "caption" }, name), written(part.text));
+  }
+  if (part.kind === "passages") return passagesView(part);
+  if (part.kind === "output") return h("div", { class: "part output" }, h("div", { class: "caption" }, "Output of the program"), block(part.text));
+  const pieces = withBoards(part.text).map((piece) => (piece.board ? boardFigure(piece.board, piece.text) : block(piece.text.replace(/^\n+|\s+$/g, ""))));
+  return part.kind === "note" ? h("div", { class: "part" }, h("div", { class: "caption" }, inline(part.title)), pieces) : pieces;
+}
+
+function passagesView(part) {
+  const found = passages(part.text);
+  return h(
+    "div",
+    { class: "part passages" },
+    h("div", { class: "caption" }, "Passages for ", h("q", {}, inline(part.title))),
+    found ? h("ol", {}, found.map(({ title, text }) => h("li", {}, h("strong", {}, inline(title)), block(text)))) : block(part.text),
+  );
+}
+
+// What an agent wrote: prose as it stands, fenced code as code.
+export function written(text) {
+  return fences(text).map((part) => (part.kind === "prose" ? block(part.text.replace(/^\n+|\s+$/g, "")) : h(
+    "div",
+    { class: "part code" },
+    h("div", { class: "caption" }, part.language || "code"),
+    block(part.text, { dir: "ltr" }),
+  )));
+}
+

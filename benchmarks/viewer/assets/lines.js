@@ -1,0 +1,160 @@
+// Curves over updates, with a cursor that the arrow keys and the pointer move.
+
+import { announce, h, number, replace, s } from "./dom.js";
+import { plot, SERIES, swatch } from "./charts.js";
+import { inline, plain } from "./text.js";
+
+const HEIGHT = 200;
+const LEFT = 52;
+const BOTTOM = 20;
+
+// series: [{name, points: [[x, y]]}], in order of x. A value that is missing leaves a gap.
+export function curves(title, series, { note = "", x = "update" } = {}) {
+  const names = series.map(({ name }) => name);
+  const points = series.flatMap((one) => one.points);
+  const xs = [...new Set(points.map(([at]) => at))].sort((a, b) => a - b);
+  const readout = h("p", { class: "readout" }, hint(x));
+  const cursor = { at: null, draw: () => {} };
+  const scale = makeScale(points);
+
+  const draw = (width) => {
+    const w = Math.max(20, width - LEFT - 8);
+    const px = (at) => LEFT + (xs.length > 1 ? ((at - xs[0]) / (xs.at(-1) - xs[0])) * w : w / 2);
+    const py = (value) => 8 + (1 - scale.place(value)) * (HEIGHT - 8 - BOTTOM);
+    const shapes = scale.ticks.flatMap((value) => [
+      s("line", { x1: LEFT, x2: LEFT + w, y1: py(value), y2: py(value), class: "rule" }),
+      s("text", { x: LEFT - 6, y: py(value) + 4, "text-anchor": "end", class: "label" }, brief(value)),
+    ]);
+    shapes.push(s("text", { x: LEFT, y: HEIGHT - 4, class: "label" }, String(xs[0])));
+    shapes.push(s("text", { x: LEFT + w, y: HEIGHT - 4, "text-anchor": "end", class: "label" }, `${x} ${xs.at(-1)}`));
+    series.forEach((one, i) => shapes.push(line(thin(one.points, px, w), px, py, i)));
+    const mark = s("line", { y1: 8, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
+    shapes.push(mark);
+    cursor.draw = () => {
+      const at = xs[cursor.at];
+      mark.setAttribute("visibility", "visible");
+      mark.setAttribute("x1", px(at));
+      mark.setAttribute("x2", px(at));
+    };
+    cursor.find = (offset) => {
+      const wanted = xs[0] + ((offset - LEFT) / w) * (xs.at(-1) - xs[0]);
+      return xs.reduce((best, at, i) => (Math.abs(at - wanted) < Math.abs(xs[best] - wanted) ? i : best), 0);
+    };
+    if (cursor.at !== null) cursor.draw();
+    return { height: HEIGHT, shapes };
+  };
+
+  const show = (place) => {
+    cursor.at = Math.max(0, Math.min(xs.length - 1, place));
+    cursor.draw();
+    const at = xs[cursor.at];
+    const values = series.map((one) => [one.name, one.points.find((point) => point[0] === at)?.[1] ?? null]);
+    replace(readout, `${x} ${at}: `, values.map(([name, value], i) => [i ? ", " : "", inline(name), ` ${brief(value)}`]));
+    return `${x} ${at}: ${values.map(([name, value]) => `${plain(name)} ${brief(value)}`).join(", ")}`;
+  };
+  const latest = series.map((one) => `${plain(one.name)} ${brief(one.points.at(-1)?.[1] ?? null)}`).join(", ");
+  const legend = h("ul", { class: "legend" }, names.map((name) => h("li", {}, swatch(names, name), inline(name))));
+  const figure = plot({
+    title,
+    note: note || (scale.log ? "logarithmic scale" : ""),
+    label: `${title}, over ${xs.length} values of ${x}. Last: ${latest}.`,
+    table: { head: [x, ...names], rows: xs.slice(-500).map((at) => row(at, series)) },
+    draw,
+    extra: [readout, legend],
+  });
+  const canvas = figure.querySelector(".canvas");
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "group");
+  canvas.setAttribute("aria-label", `${title}: move along with the left and right arrow keys`);
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    announce(show((cursor.at ?? (step < 0 ? xs.length : -1)) + step));
+  });
+  canvas.addEventListener("pointermove", (event) => show(cursor.find(event.offsetX)));
+  return figure;
+}
+
+const hint = (x) => `Point at the curves, or focus them and use ← →, to read the values of one ${x}.`;
+
+function row(at, series) {
+  return [String(at), ...series.map((one) => brief(one.points.find((point) => point[0] === at)?.[1] ?? null))];
+}
+
+export function brief(value) {
+  if (value === null) return "–";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 0.001 || size >= 1e6) ? value.toExponential(2) : number(value, size < 1 ? 4 : 2);
+}
+
+// Linear, or logarithmic where all values are positive and span more than two orders of magnitude.
+function makeScale(points) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const [, value] of points) {
+    if (value === null) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) [low, high] = [0, 1];
+  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  if (low > 0 && high / low > 200) {
+    const [from, to] = [Math.log10(low), Math.log10(high)];
+    return { log: true, ticks: [low, 10 ** ((from + to) / 2), high], place: (value) => (Math.log10(value) - from) / (to - from) };
+  }
+  const step = nice((high - low) / 3);
+  const from = Math.floor(low / step + 1e-9) * step;
+  const to = Math.ceil(high / step - 1e-9) * step;
+  const ticks = Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => from + i * step);
+  return { log: false, ticks, place: (value) => (value - from) / (to - from) };
+}
+
+function nice(size) {
+  const power = 10 ** Math.floor(Math.log10(size));
+  return [1, 2, 5, 10].find((factor) => factor * power >= size) * power;
+}
+
+// No more points than can be told apart: of each pixel's the lowest and the highest.
+function thin(points, px, width) {
+  if (points.length <= 2 * width) return points;
+  const kept = [];
+  let pixel = null;
+  let group = [];
+  const flush = () => {
+    const real = group.filter(([, value]) => value !== null);
+    if (!real.length) return;
+    const low = real.reduce((best, point) => (point[1] < best[1] ? point : best));
+    const high = real.reduce((best, point) => (point[1] > best[1] ? point : best));
+    kept.push(...(low[0] <= high[0] ? [low, high] : [high, low]));
+  };
+  for (const point of points) {
+    if (Math.floor(px(point[0])) !== pixel) {
+      flush();
+      group = [];
+      pixel = Math.floor(px(point[0]));
+    }
+    group.push(point);
+  }
+  flush();
+  return kept;
+}
+
+function line(points, px, py, i) {
+  let path = "";
+  let pen = "M";
+  for (const [at, value] of points) {
+    if (value === null) {
+      pen = "M";
+      continue;
+    }
+    path += `${pen}${px(at).toFixed(1)} ${py(value).toFixed(1)}`;
+    pen = "L";
+  }
+  const dots = points.length <= 60 ? points.filter(([, value]) => value !== null) : [];
+  const kind = (i % SERIES) + 1;
+  return [
+    s("path", { d: path, class: `curve c${kind}` }),
+    dots.map(([at, value]) => s("circle", { cx: px(at), cy: py(value), r: 2.5, class: `s${kind}` })),
+  ];
+}
