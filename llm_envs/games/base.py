@@ -24,7 +24,7 @@ FORFEIT_PAYS = 1.0
 so that it never pays to lose a game by refusing to play it."""
 
 _TOKEN = re.compile(r"\[([^\[\]]*)\]")
-_NEXT = {agent: Outcome(next=other) for agent, other in OTHER.items()}
+_NEXT = {agent: Outcome(next=agent) for agent in PLAYERS}
 _SAYS = {agent: f"\n{agent}: " for agent in PLAYERS}
 _SHOWN = 20
 """So many legal moves are named in a message; longer lists are cut off."""
@@ -57,7 +57,7 @@ def bracketed(text: str) -> str:
 
 
 class TwoPlayerGame(TextEnv, ABC):
-    """Base of the two-player zero-sum games. The players move in turn, ``player_0`` first.
+    """Base of the two-player zero-sum games. ``player_0`` moves first, and the players usually move in turn.
 
     A subclass sets ``metadata`` (with ``zero_sum`` True) and ``rules``, and implements
 
@@ -70,7 +70,8 @@ class TwoPlayerGame(TextEnv, ABC):
       information, the board, whose turn it is, its legal moves;
     * ``_best_move()`` — the move of the oracle for the player to move.
 
-    A game in which there are too many moves to list overrides ``_read`` too.
+    A game in which there are too many moves to list overrides ``_read`` too, and one in which the players do not always
+    move in turn ``_follower``.
 
     What a player writes around its move is not shown to the other: thinking aloud gives nothing away.
 
@@ -118,6 +119,10 @@ class TwoPlayerGame(TextEnv, ABC):
     @abstractmethod
     def _best_move(self) -> str: ...
 
+    def _follower(self, agent: str) -> str:
+        """Pure: who moves next, now that ``agent`` has moved and the game goes on."""
+        return OTHER[agent]
+
     def _read(self, action: str) -> str:
         """The canonical text of the move that ``action`` makes.
 
@@ -144,13 +149,13 @@ class TwoPlayerGame(TextEnv, ABC):
         self._begin()
         mover = PLAYERS[0]
         for move in self.task.data.get("opening", ()):
+            self._history += _SAYS[mover] + move
             if move not in self._moves() or self._advance(move) is not None:
                 raise error.Error(
                     f"The opening of the task {self.task.id} must be legal moves that do not end the game, "
                     f"actual value: {move!r} in {list(self.task.data['opening'])}."
                 )
-            self._history += _SAYS[mover] + move
-            mover = OTHER[mover]
+            mover = self._follower(mover)
         return mover
 
     def _context(self, agent: str) -> str:
@@ -165,7 +170,7 @@ class TwoPlayerGame(TextEnv, ABC):
         move = action if action in self._moves() else self._read(action)
         self._history += _SAYS[agent] + move
         self._result = payoff = self._advance(move)
-        return _NEXT[agent] if payoff is None else self._final(payoff)
+        return _NEXT[self._follower(agent)] if payoff is None else self._final(payoff)
 
     def _final(self, payoff: float) -> Outcome:
         """The outcome of a game that was played to its end."""

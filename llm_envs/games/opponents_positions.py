@@ -40,12 +40,19 @@ class Position:
 
 @dataclass(frozen=True)
 class _Twin:
-    """How an environment of ours looks in OpenSpiel: the game, its chance events, and its moves."""
+    """How an environment of ours looks in OpenSpiel: the game, its chance events, its moves, and which were played."""
 
     name: str
     parameters: Callable[[Any], Mapping[str, Any]] = lambda env: {}
     chance: Callable[[Any], list[int]] = lambda env: []
     moves: Mapping[str, int] | None = None
+    played: Callable[[Any], str] = lambda env: env._history
+
+
+def _moves_of_the_hand(env: Any) -> str:
+    """The hand that is played now: hands do not depend on each other, and OpenSpiel knows one."""
+    tokens = _TOKEN.findall(env._history)
+    return "".join(f"[{token}]" for token in tokens[len(tokens) - len(env._line) :])
 
 
 def _board_size(env: Any) -> dict[str, int]:
@@ -58,8 +65,9 @@ _TWINS = {
     "connect_four": _Twin("connect_four", parameters=_board_size),
     "kuhn_poker": _Twin(
         "kuhn_poker",
-        chance=lambda env: list(env.task.data["cards"]),
+        chance=lambda env: list(env._hand.cards),
         moves={"check": 0, "bet": 1, "call": 1, "fold": 0},
+        played=_moves_of_the_hand,
     ),
 }
 
@@ -101,14 +109,14 @@ def read(env: Any, agent: str) -> Position:
     for event in twin.chance(env):
         state.apply_action(event)
     names = twin.moves
-    for token in _TOKEN.findall(env._history):  # the canonical texts of the moves so far, the opening included
+    for token in _TOKEN.findall(twin.played(env)):  # canonical texts of the moves so far, the opening included
         state.apply_action(int(token) if names is None else names[token])
     texts = {}
     if names is not None:
         legal = set(state.legal_actions())
         offered = set(env.legal_actions(agent))
         texts = {move: f"[{name}]" for name, move in names.items() if move in legal and f"[{name}]" in offered}
-    return Position(game, state, player, texts)
+    return Position(game, state, state.current_player(), texts)
 
 
 @lru_cache(maxsize=32)
