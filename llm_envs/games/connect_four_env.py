@@ -34,15 +34,29 @@ class _Board:
         self.place = {
             game.bottoms[c] << r: (height - 1 - r) * 2 * width + 2 * c for c in range(width) for r in range(height)
         }
+        self.top_row = game.top_row
+        self.first_line = 2 * connect - 1
+        """The ply that can make the first line: the other player has moved one time less."""
         self._legal: dict[int, dict[str, None]] = {}
+        self._asks: dict[int, str] = {}
 
     def legal(self, occupied: int) -> Collection[str]:
         """The texts of the columns that are not full."""
-        tops = occupied & self.game.top_row
+        tops = occupied & self.top_row
         found = self._legal.get(tops)
         if found is None:
             found = dict.fromkeys(text for text, top in zip(self.texts, self.game.tops, strict=True) if not tops & top)
             self._legal[tops] = found
+        return found
+
+    def asks(self, occupied: int) -> str:
+        """What the player to move is asked for."""
+        tops = occupied & self.top_row
+        found = self._asks.get(tops)
+        if found is None:
+            legal = " ".join(self.legal(occupied))
+            found = f"Legal moves: {legal}\nWrite the one that you play, and nothing else in square brackets."
+            self._asks[tops] = found
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Board:
@@ -142,28 +156,27 @@ class ConnectFourGame(TwoPlayerGame):
         occupied = first | second
         bottom, column = board.column[move]
         disc = (occupied + bottom) & column
-        place = board.place[disc]
-        if self._ply & 1:
-            second |= disc
-            self._text = f"{self._text[:place]}O{self._text[place + 1 :]}"
-            won = board.game.has_line(second)
+        place, text = board.place[disc], self._text
+        self._ply = ply = self._ply + 1
+        if ply & 1:
+            own = first | disc
+            self._discs = (own, second)
+            self._text = f"{text[:place]}X{text[place + 1 :]}"
         else:
-            first |= disc
-            self._text = f"{self._text[:place]}X{self._text[place + 1 :]}"
-            won = board.game.has_line(first)
-        self._discs = (first, second)
-        self._ply += 1
-        if won:
-            return 1.0 if self._ply & 1 else -1.0
+            own = second | disc
+            self._discs = (first, own)
+            self._text = f"{text[:place]}O{text[place + 1 :]}"
+        if ply >= board.first_line and board.game.has_line(own):
+            return 1.0 if ply & 1 else -1.0
         return 0.0 if occupied | disc == board.game.full else None
 
     def _situation(self, agent: str) -> str:
-        seat, to_move = SEAT[agent], self._ply & 1
-        head = f"Board:\n{self._table()}\n\nYou are {agent} and play {'XO'[seat]}."
+        seat, to_move, board = SEAT[agent], self._ply & 1, self._board
+        head = f"Board:\n{board.numbers}\n{self._text}\n\nYou are {agent} and play {'XO'[seat]}."
         if seat != to_move:
             return f"{head} It is the turn of {PLAYERS[to_move]}."
-        legal = " ".join(self._moves())
-        return f"{head} Legal moves: {legal}\nWrite the one that you play, and nothing else in square brackets."
+        first, second = self._discs
+        return f"{head} {board.asks(first | second)}"
 
     def _best_move(self) -> str:
         return self._board.texts[search(self._board.game, *self._discs).column]
