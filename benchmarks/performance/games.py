@@ -25,6 +25,9 @@ EPISODES_A_CALL = 20
 MOVES_REUSED = 1_500
 """So many moves in one environment: TextArena's observations hold all earlier episodes, so that it slows down."""
 
+HANDS = 3
+"""Hands of Kuhn poker in an episode: what TextArena's id plays where nobody asks for another number."""
+
 FRESH_TARGET, REUSED_TARGET, PETTINGZOO_TARGET = 3.0, 20.0, 5.0
 PEERS = {"textarena": "TextArena", "pygame": "PettingZoo's tic-tac-toe"}
 """What has to be importable, and what is compared with where it is."""
@@ -40,13 +43,22 @@ class Game:
         env_id: Ours.
         peer_id: TextArena's.
         draw: Draws the moves of one episode; those that are left at its end are not played.
-        peer_options: What makes TextArena's episode the same as ours.
+        options: Arguments of ours.
+        peer_options: Arguments of TextArena's, so that its episode is the same as ours.
+        variant: What an episode is, where the game leaves that open.
     """
 
     env_id: str
     peer_id: str
     draw: Callable[[random.Random], list[str]]
+    options: tuple[tuple[str, Any], ...] = ()
     peer_options: tuple[tuple[str, Any], ...] = ()
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """What is played, as it is called in a report."""
+        return f"{self.env_id}, {self.variant}" if self.variant else self.env_id
 
     def scripts(self, count: int = SCRIPTS) -> list[Script]:
         """The same ``count`` scripts every time."""
@@ -72,10 +84,21 @@ def _hand(rng: random.Random) -> list[str]:
     return script
 
 
+def _hands(rng: random.Random) -> list[str]:
+    return [move for _ in range(HANDS) for move in _hand(rng)]
+
+
 GAMES = (
     Game("tictactoe", "TicTacToe-v0", _cells),
     Game("connect-four", "ConnectFour-v0", _columns),
-    Game("kuhn-poker", "KuhnPoker-v0", _hand, (("max_rounds", 1),)),  # one hand is an episode, as in ours
+    Game(
+        "kuhn-poker",
+        "KuhnPoker-v0",
+        _hands,
+        options=(("hands", HANDS),),
+        peer_options=(("max_rounds", HANDS),),
+        variant=f"{HANDS} hands an episode",
+    ),
 )
 
 
@@ -102,7 +125,7 @@ def measure_games(seconds: float = 1.0, games: Sequence[Game] = GAMES) -> list[M
     measurements = []
     for game in games:
         scripts = game.scripts()
-        ours = llm_envs.make(game.env_id)
+        ours = llm_envs.make(game.env_id, **dict(game.options))
         works = {"ours": _repeat(functools.partial(play_script, ours), scripts)}
         if importlib.util.find_spec("textarena") is not None:
             works.update(_textarena(game, scripts))
@@ -110,14 +133,14 @@ def measure_games(seconds: float = 1.0, games: Sequence[Game] = GAMES) -> list[M
             works["pettingzoo"] = _pettingzoo(scripts)
         found = rates(works, seconds=seconds)
         mine = found["ours"]
-        measurements.append(Measurement(f"{game.env_id}, random moves", mine, "actions/s"))
+        measurements.append(Measurement(f"{game.name}, random moves", mine, "actions/s"))
         for key, label, target in (
             ("fresh", "TextArena, a fresh environment an episode", FRESH_TARGET),
             ("reused", f"TextArena, one environment for {MOVES_REUSED:,} moves", REUSED_TARGET),
             ("pettingzoo", "PettingZoo, wrapped", PETTINGZOO_TARGET),
         ):
             if key in found:
-                measurements.append(Measurement(f"{game.env_id} / {label}", mine / found[key], "x", target))
+                measurements.append(Measurement(f"{game.name} / {label}", mine / found[key], "x", target))
     return measurements
 
 

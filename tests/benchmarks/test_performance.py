@@ -65,7 +65,7 @@ def test_rates_take_turns() -> None:
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.env_id)
 def test_scripts_are_whole_games_of_legal_moves(game: games.Game) -> None:
-    env = llm_envs.make(game.env_id)
+    env = llm_envs.make(game.env_id, **dict(game.options))
     endings = set()
     for script in game.scripts(60):
         played = play_script(env, script)
@@ -77,7 +77,7 @@ def test_scripts_are_whole_games_of_legal_moves(game: games.Game) -> None:
 
 def test_no_script_is_lost_to_bad_text() -> None:
     for game in GAMES:
-        env = llm_envs.make(game.env_id)
+        env = llm_envs.make(game.env_id, **dict(game.options))
         for script in game.scripts(60):
             moves = iter(script)
             env.reset(seed=0)
@@ -93,7 +93,11 @@ def test_games_are_measured_alone_where_no_other_library_is(monkeypatch: pytest.
     assert [line.partition(" is not installed")[0] for line in missing_peers()] == list(games.PEERS.values())
     assert all("pip install 'llm-envs[bench]'" in line for line in missing_peers())
     measurements = measure_games(seconds=0.01)
-    assert [m.name for m in measurements] == [f"{game.env_id}, random moves" for game in GAMES]
+    assert [m.name for m in measurements] == [
+        "tictactoe, random moves",
+        "connect-four, random moves",
+        "kuhn-poker, 3 hands an episode, random moves",
+    ]
     assert all(m.value > 0 and m.target is None for m in measurements)
 
 
@@ -125,7 +129,7 @@ def test_games_are_measured_beside_another_library(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "textarena", types.SimpleNamespace(make=make))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True if name == "textarena" else None)
     measurements = measure_games(0.01, [game for game in GAMES if game.env_id == "kuhn-poker"])
-    assert asked[0] == ("KuhnPoker-v0", {"max_rounds": 1})
+    assert asked[0] == ("KuhnPoker-v0", {"max_rounds": 3})
     assert len(asked) > games.EPISODES_A_CALL  # a fresh environment for every episode
     assert [(m.unit, m.target) for m in measurements] == [("actions/s", None), ("x", 3.0), ("x", 20.0)]
     assert all(m.value > 0 for m in measurements)
@@ -140,6 +144,30 @@ def test_forks_are_measured_in_the_middle_of_an_episode(env_id: str) -> None:
     assert measurement.name == f"fork of {env_id}, median"
     assert (measurement.unit, measurement.target, measurement.at_most) == ("µs", 50.0, True)
     assert 0 < measurement.value < 5_000
+
+
+def test_an_episode_of_poker_is_as_long_on_both_sides() -> None:
+    (game,) = [game for game in GAMES if game.env_id == "kuhn-poker"]
+    assert dict(game.options) == {"hands": games.HANDS}
+    assert dict(game.peer_options) == {"max_rounds": games.HANDS}
+    assert game.variant == f"{games.HANDS} hands an episode"
+    env = llm_envs.make(game.env_id, **dict(game.options))
+    assert all(play_script(env, script) == len(script) for script in game.scripts(60))
+
+
+@pytest.mark.parametrize("game", GAMES, ids=lambda game: game.env_id)
+def test_the_other_library_plays_the_scripts_to_the_same_end(game: games.Game) -> None:
+    textarena = pytest.importorskip("textarena")
+    env = llm_envs.make(game.env_id, **dict(game.options))
+    for script in game.scripts(30):
+        played = play_script(env, script)
+        peer = textarena.make(game.peer_id, **dict(game.peer_options))
+        peer.reset(num_players=2, seed=0)
+        done = []
+        for move in script[:played]:
+            peer.get_observation()
+            done.append(peer.step(move)[0])
+        assert done == [False] * (played - 1) + [True]
 
 
 def test_lock_step_answers_all_live_episodes_at_once() -> None:
