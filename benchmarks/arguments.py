@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from benchmarks.cli_readers import add_readers
 from benchmarks.tournament import DEFAULT_DEALS
 from benchmarks.viewer.command import add_view
 from trainers.policies.base import SPEC_FORMS, Sampling
@@ -84,11 +85,6 @@ examples:
 
 exit status: 0 all games are stored, 1 some failed or are missing, 2 the command is wrong, 130 interrupted"""
 
-_REPORT_EXAMPLES = """\
-examples:
-  llm-bench report runs/*
-  llm-bench report runs/my-run --json"""
-
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of ``llm-bench``."""
@@ -107,13 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
             description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
         )
     )  # fmt: skip
-    report = commands.add_parser(
-        "report", help="tables of one or more results folders", epilog=_REPORT_EXAMPLES, formatter_class=raw,
-        description="Print success, avg@k and pass@k with 95 % intervals, turns, tokens and errors, also per agent; "
-        "of a game wins, draws and losses; of a tournament ratings and pairings.",
-    )  # fmt: skip
-    report.add_argument("runs", nargs="+", metavar="DIR", help="a results folder")
-    report.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_readers(commands)
     add_view(commands)
     return parser
 

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from benchmarks.arguments import make_parser
+from benchmarks.cli_readers import READER_ERRORS, READERS
 from benchmarks.live import LiveView
 from benchmarks.options import parse_env_arguments, parse_options
-from benchmarks.report import print_report, report_json
+from benchmarks.report import print_report
 from benchmarks.results import ResultsError, read_config
 from benchmarks.runner import RunResult, RunSettings, SettingsError, run
 from benchmarks.tournament import run_tournament
@@ -42,6 +43,7 @@ _USER_ERRORS = (
     MissingBackendError,
     ResultsError,
     SettingsError,
+    *READER_ERRORS,
 )
 
 # What --resume without an environment takes from the folder; the rest is about this session only.
@@ -56,8 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     errors = Console(stderr=True)
     try:
-        if arguments.action == "report":
-            return _report(arguments)
+        if arguments.action in READERS:
+            READERS[arguments.action](arguments)
+            return 0
         if arguments.action == "view":
             view_runs(arguments.runs, Console(), port=arguments.port, html=arguments.html)
             return 0
@@ -115,14 +118,6 @@ def _verdict(result: RunResult, action: str, errors: Console) -> int:
     )
     errors.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return EXIT_FAILED
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        sys.stdout.write(report_json(arguments.runs) + "\n")
-    else:
-        print_report(arguments.runs, Console())
-    return 0
 
 
 def _settings(given: dict[str, Any], command: list[str]) -> RunSettings:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.markup import escape as escape_markup
 
 from llm_envs.console import printable
 
-__all__ = ["escape", "estimate", "number", "percent", "seconds"]
+__all__ = ["escape", "estimate", "money", "number", "percent", "seconds"]
 
 
 def escape(text: str) -> str:
@@ -40,3 +41,11 @@ def seconds(value: float | None) -> str:
 def number(value: float | None, digits: int = 2) -> str:
     """Return a number with thousands separated."""
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def money(value: float | None, currency: str) -> str:
+    """Return a sum of money with two decimals, and at least three significant figures: ``0.00123 USD``."""
+    if value is None:
+        return "–"
+    digits = 2 if value == 0 else max(2, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(digits, 12)}f} {currency}"

@@ -130,8 +130,8 @@ def bootstrap_interval(
     if bool((values == first).all()):
         if bounds is None:
             return first, first
-        others = 1.0 - wilson_interval(n, n, confidence)[0]
-        return first - others * (first - bounds[0]), first + others * (bounds[1] - first)
+        share = wilson_interval(n, n, confidence)[0]
+        return share * first + (1 - share) * bounds[0], share * first + (1 - share) * bounds[1]
     means = resampled_means(values, resamples=resamples, seed=seed)
     tail = _expanded_tail((1 - confidence) / 2, n)
     low, high = np.quantile(means, [tail, 1 - tail])

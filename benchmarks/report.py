@@ -11,13 +11,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import escape, estimate, number, percent, seconds
+from benchmarks.cost import Prices
+from benchmarks.figures import escape, estimate, money, number, percent, seconds
 from benchmarks.results import read_config
 from benchmarks.summary import summarize
 from benchmarks.tournament_report import print_tournament
 from benchmarks.tournament_summary import is_tournament, summarize_tournament
 
-__all__ = ["print_report", "report_json"]
+__all__ = ["print_report", "read_summary", "report_json"]
 
 RUN_WIDTH = 26
 AGENT_WIDTH = 16
@@ -26,21 +27,21 @@ LABEL_WIDTH = 16
 Row = tuple[str, list[str]]
 
 
-def report_json(paths: Sequence[str | Path]) -> str:
+def report_json(paths: Sequence[str | Path], prices: Prices | None = None) -> str:
     """Return the summaries of all folders as a JSON list.
 
     See :func:`benchmarks.summary.summarize` for a run, :func:`benchmarks.tournament_summary.summarize_tournament` for a
     tournament.
     """
-    return json.dumps([_summary(path) for path in paths], indent=2)
+    return json.dumps([read_summary(path, prices) for path in paths], indent=2)
 
 
-def print_report(paths: Sequence[str | Path], console: Console) -> None:
+def print_report(paths: Sequence[str | Path], console: Console, prices: Prices | None = None) -> None:
     """Print the tables of all folders, and what a reader must know to trust them.
 
     Runs share one table, with a table of the agents of each; a tournament has its own tables.
     """
-    summaries = [_summary(path) for path in paths]
+    summaries = [read_summary(path, prices) for path in paths]
     runs = [summary for summary in summaries if "players" not in summary]
     if runs:
         _print_runs(runs, console)
@@ -49,8 +50,11 @@ def print_report(paths: Sequence[str | Path], console: Console) -> None:
             print_tournament(summary, console)
 
 
-def _summary(path: str | Path) -> dict[str, Any]:
-    return summarize_tournament(path) if is_tournament(read_config(path)) else summarize(path)
+def read_summary(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
+    """Return the summary of a run or a tournament (which has ``players``)."""
+    if is_tournament(read_config(path)):
+        return summarize_tournament(path, prices)
+    return summarize(path, prices)
 
 
 def _print_runs(summaries: Sequence[dict[str, Any]], console: Console) -> None:
@@ -61,7 +65,9 @@ def _print_runs(summaries: Sequence[dict[str, Any]], console: Console) -> None:
             title = f"Games{of} (95 % intervals)"
             _print_columns(console, title, _outcome_rows(summary), RUN_WIDTH)
         if summary["agents"]:
-            _print_columns(console, f"Agents{of} (means per episode)", _agent_rows(summary["agents"]), AGENT_WIDTH)
+            _print_columns(
+                console, f"Agents{of} (means per episode)", _agent_rows(summary["agents"], summary["cost"]), AGENT_WIDTH
+            )
     for summary in summaries:
         for note in _notes(summary):
             console.print(escape(note), highlight=False, soft_wrap=True)
@@ -78,6 +84,9 @@ def _run_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
         ("turns", [number(s["turns"]) for s in summaries]),
         ("tokens in", [number(s["tokens_in"], 0) for s in summaries]),
         ("tokens out", [number(s["tokens_out"], 0) for s in summaries]),
+        ("seconds", [number(s["seconds"], 3) for s in summaries]),
+        ("tokens/s", [number(s["tokens_per_s"], 0) for s in summaries]),
+        *_cost_rows(summaries),
         ("invalid", [percent(s["invalid_rate"]) for s in summaries]),
         ("undecided", [str(s["undecided"]) for s in summaries]),
         ("errors", [str(s["failed"]) for s in summaries]),
@@ -100,6 +109,16 @@ def _success_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
     ]
 
 
+def _cost_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
+    costs = [summary["cost"] for summary in summaries if summary["cost"] is not None]
+    if not costs:  # no prices were given
+        return []
+    rows = [("cost/episode", [money(cost["episode"], cost["currency"]) for cost in costs])]
+    if any(summary["outcomes"] is None for summary in summaries):
+        rows.append(("cost/success", [money(cost["success"], cost["currency"]) for cost in costs]))
+    return rows
+
+
 def _outcome_rows(summary: dict[str, Any]) -> list[Row]:
     agents = summary["outcomes"]
     columns = list(agents.values())
@@ -118,18 +137,21 @@ def _outcome_rows(summary: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _agent_rows(agents: dict[str, dict[str, Any]]) -> list[Row]:
+def _agent_rows(agents: dict[str, dict[str, Any]], cost: dict[str, Any] | None) -> list[Row]:
     columns = list(agents.values())
     parts = sorted({part for agent in columns for part in agent["reward_parts"]})
     return [
         ("agent", [escape(name) for name in agents]),
         ("policy", [escape(agent["policy"]) or "–" for agent in columns]),
         ("turns", [number(agent["turns"]) for agent in columns]),
+        ("share of turns", [percent(agent["share_of_turns"]) for agent in columns]),
         ("tokens in", [number(agent["tokens_in"], 0) for agent in columns]),
         ("tokens out", [number(agent["tokens_out"], 0) for agent in columns]),
         ("invalid", [percent(agent["invalid_rate"]) for agent in columns]),
         ("cut off", [percent(agent["cut_rate"]) for agent in columns]),
         ("median wait", [seconds(agent["latency_s"]) for agent in columns]),
+        ("tokens/s", [number(agent["tokens_per_s"], 0) for agent in columns]),
+        *([] if cost is None else [("cost", [money(cost["agents"][name], cost["currency"]) for name in agents])]),
         ("return", [number(agent["return"], 3) for agent in columns]),
         *((f"  {escape(part)}", [number(agent["reward_parts"].get(part), 3) for agent in columns]) for part in parts),
     ]
@@ -165,5 +187,10 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         notes.append(
             f"{summary['run']}: in {summary['undecided']} episodes the grader reached no verdict in time; "
             "they count as not solved."
+        )
+    if summary["cost"] is not None and summary["cost"]["unknown"]:
+        notes.append(
+            f"{summary['run']}: no cost, since these have no price or count no tokens: "
+            f"{', '.join(summary['cost']['unknown'])}."
         )
     return notes

@@ -19,11 +19,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from benchmarks.schema import SCHEMA_VERSION, added_since, upgrade
 from benchmarks.storage import (
     LOCK,
     FolderLock,
@@ -37,10 +39,7 @@ from benchmarks.storage import (
 )
 from trainers.rollout.records import Episode
 
-__all__ = ["FORMAT", "ResultsError", "ResultsFolder", "differences", "read_config", "read_lines"]
-
-FORMAT = 1
-"""Version of the folder's format, in ``config.json``."""
+__all__ = ["ResultsError", "ResultsFolder", "differences", "read_config", "read_lines"]
 
 CONFIG = "config.json"
 EPISODES = "episodes.jsonl"
@@ -125,6 +124,7 @@ class ResultsFolder:
         timing = {
             "id": episode.id,
             "wall_s": round(episode.wall_s, 6),
+            "ended": round(time.time(), 3),
             "latency_s": [round(turn.latency_s, 6) for turn in episode.turns],
         }
         self._files[TIMINGS].append(json.dumps(timing, separators=(",", ":")))
@@ -179,12 +179,17 @@ class ResultsFolder:
 
     def _write_or_compare_config(self, config: Mapping[str, Any]) -> None:
         path = self.path / CONFIG
-        config = {"format": FORMAT, **json.loads(json.dumps(config))}
+        config = {"schema_version": SCHEMA_VERSION, **json.loads(json.dumps(config))}
         if not path.exists():
             with explain(path):
                 write_atomically(path, json.dumps(config, indent=2) + "\n")
             return
-        changed = differences(read_config(self.path)["identity"], config["identity"])
+        stored = read_config(self.path)
+        changed = [
+            (name, old, new)
+            for name, old, new in differences(stored["identity"], config["identity"])
+            if not (old is None and added_since(stored["schema_version"], name))
+        ]
         if changed:
             listed = "".join(f"\n  {name}: {old!r} in the folder, {new!r} now" for name, old, new in changed)
             raise ResultsError(
@@ -231,22 +236,18 @@ def check_usable(path: Path, *, resume: bool) -> None:
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Read the configuration of a run.
+    """Read the configuration of a run, of this or an older version (see :mod:`benchmarks.schema`).
 
     Raises:
-        ResultsError: If there is none, or it is of another format.
+        ResultsError: If there is none, or it is of a newer version.
     """
     file = Path(path) / CONFIG
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        return upgrade(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ResultsError(f"{path} is no results folder: it has no {CONFIG}") from None
     except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot read {file}: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
-        raise ResultsError(f"{file} has format {found!r}; this version reads format {FORMAT}")
-    return config
 
 
 def read_lines(path: str | Path, name: str) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cost import CostTally, Prices
 from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
 from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
@@ -28,11 +29,16 @@ class _Agent:
     parts: dict[str, float] = field(default_factory=dict)
     policies: dict[str, None] = field(default_factory=dict)
     latency: list[float] = field(default_factory=list)
+    timed_tokens: int = 0
+    spent: CostTally = field(default_factory=CostTally)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self, turns: int) -> dict[str, Any]:
+        """Return the figures of an agent, in a run of so many ``turns`` of all agents."""
+        waited = sum(self.latency)
         return {
             "policy": " ".join(self.policies),
             "turns": _per(self.turns, self.episodes),
+            "share_of_turns": _per(self.turns, turns),
             "tokens_in": _tokens(self.tokens_in, self.episodes),
             "tokens_out": _tokens(self.tokens_out, self.episodes),
             "invalid_rate": _per(self.invalid, self.turns),
@@ -40,11 +46,17 @@ class _Agent:
             "return": _per(self.total, self.episodes),
             "reward_parts": {name: value / self.episodes for name, value in sorted(self.parts.items())},
             "latency_s": float(np.median(self.latency)) if self.latency else None,
+            "latency_p95_s": float(np.quantile(self.latency, 0.95)) if self.latency else None,
+            "tokens_per_s": self.timed_tokens / waited if self.timed_tokens and waited else None,
         }
 
 
-def summarize(path: str | Path) -> dict[str, Any]:
+def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
     """Read a results folder, complete or not.
+
+    Args:
+        path: The folder.
+        prices: What tokens cost; None leaves ``cost`` None.
 
     Returns:
         A JSON object. Rates are in [0, 1] and None where there is nothing to divide by; turns, tokens, returns and
@@ -52,6 +64,13 @@ def summarize(path: str | Path) -> dict[str, Any]:
         pass@k is estimated from the tasks that have at least k episodes so far (``tasks``). ``cut_rate`` is the share
         of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
         they count as not solved.
+
+        ``seconds`` is the mean from reset to end of an episode; ``elapsed_s`` how long anything was being played, not
+        counting pauses between sessions; ``tokens_per_s`` the tokens written by all agents in that time, and of an agent the
+        tokens it wrote in a second of waiting for it. ``cost`` holds ``total``, that of an ``episode``, of a
+        ``success`` (the total by the solved episodes) and of an episode by ``agents``, in ``currency``; each is None
+        where it is not known, and ``unknown`` names the policies without a price or a count of tokens. Failed episodes
+        are in none of these.
 
         Of a zero-sum environment ``outcomes`` holds wins, draws, losses and forfeits of each agent: ``count``, and the
         share of the episodes (``value``, tasks weighing equally) with its ``interval``. A forfeit is also a loss of who
@@ -69,6 +88,7 @@ def summarize(path: str | Path) -> dict[str, Any]:
     agents: dict[str, _Agent] = {}
     seen: set[str] = set()
     undecided = terminated = truncated = 0
+    spent = CostTally()
     ended: dict[str, dict[int, list[tuple[str, bool]]]] | None = {} if context.get("zero_sum") else None
     for episode in read_lines(path, EPISODES):
         seen.add(episode["id"])
@@ -82,12 +102,16 @@ def summarize(path: str | Path) -> dict[str, Any]:
         terminated += episode["terminated"]
         truncated += episode["truncated"]
         undecided += any(turn["info"].get("verdict") == "undecided" for turn in episode["turns"])
-        _count(agents, episode, timings.get(episode["id"], {}).get("latency_s", ()))
+        _count(agents, spent, episode, timings.get(episode["id"], {}).get("latency_s", ()))
     failed = {record["id"] for record in read_lines(path, ERRORS)} - seen
     episodes = len(seen)
     planned = identity["n"] * identity["samples"]
     successes = list(solved.values())
     turns = sum(agent.turns for agent in agents.values())
+    written = sum(agent.tokens_out for agent in agents.values())
+    times = [timings[key] for key in seen if key in timings]
+    elapsed = _elapsed(times) if len(times) == episodes else None
+    solved_episodes = sum(map(sum, successes)) if ended is None else None
     return {
         "run": str(path),
         "env": identity["env"],
@@ -99,7 +123,7 @@ def summarize(path: str | Path) -> dict[str, Any]:
         "episodes": episodes,
         "failed": len(failed),
         "complete": episodes == planned,
-        "solved": sum(map(sum, successes)) if ended is None else None,
+        "solved": solved_episodes,
         "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
         "pass_at_k": {str(k): _pass(successes, k) for k in _ks(identity["samples"])} if ended is None else {},
         "outcomes": None
@@ -107,12 +131,16 @@ def summarize(path: str | Path) -> dict[str, Any]:
         else {agent: _outcomes(list(games.values())) for agent, games in ended.items()},
         "turns": _per(turns, episodes),
         "tokens_in": _tokens(sum(agent.tokens_in for agent in agents.values()), episodes),
-        "tokens_out": _tokens(sum(agent.tokens_out for agent in agents.values()), episodes),
+        "tokens_out": _tokens(written, episodes),
+        "seconds": _per(sum(record["wall_s"] for record in times), len(times)),
+        "elapsed_s": elapsed,
+        "tokens_per_s": written / elapsed if written and elapsed else None,
+        "cost": None if prices is None else _cost(spent, agents, prices, episodes, solved_episodes),
         "invalid_rate": _per(sum(agent.invalid for agent in agents.values()), turns),
         "terminated": _per(terminated, episodes),
         "truncated": _per(truncated, episodes),
         "undecided": undecided,
-        "agents": {name: agent.summary() for name, agent in agents.items()},
+        "agents": {name: agent.summary(turns) for name, agent in agents.items()},
     }
 
 
@@ -151,7 +179,7 @@ class Counts:
         return f"{100 * avg_at_k(self.solved):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _count(agents: dict[str, _Agent], episode: Mapping[str, Any], latency: Any) -> None:
+def _count(agents: dict[str, _Agent], spent: CostTally, episode: Mapping[str, Any], latency: Any) -> None:
     for name, total in episode["returns"].items():
         agent = agents.setdefault(name, _Agent())
         agent.episodes += 1
@@ -166,8 +194,37 @@ def _count(agents: dict[str, _Agent], episode: Mapping[str, Any], latency: Any) 
         agent.tokens_in += turn["prompt_tokens"]
         agent.tokens_out += turn["completion_tokens"]
         agent.policies[turn["policy"]] = None
+        for tally in (agent.spent, spent):
+            tally.add(turn["policy"], turn["prompt_tokens"], turn["completion_tokens"])
         if number < len(latency):
             agent.latency.append(latency[number])
+            agent.timed_tokens += turn["completion_tokens"]
+
+
+def _elapsed(times: list[dict[str, Any]]) -> float | None:
+    """Return the seconds in which at least one episode was being played; None where the folder is too old to say."""
+    if not times or any("ended" not in record for record in times):
+        return None
+    total, until = 0.0, 0.0
+    for start, end in sorted((record["ended"] - record["wall_s"], record["ended"]) for record in times):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _cost(
+    spent: CostTally, agents: Mapping[str, _Agent], prices: Prices, episodes: int, solved: int | None
+) -> dict[str, Any]:
+    total = spent.total(prices)
+    by_agent = {name: agent.spent.total(prices) for name, agent in agents.items()}
+    return {
+        "currency": prices.currency,
+        "total": total,
+        "episode": None if total is None else _per(total, episodes),
+        "success": None if total is None or not solved else total / solved,
+        "agents": {name: None if cost is None else _per(cost, episodes) for name, cost in by_agent.items()},
+        "unknown": spent.unknown(prices),
+    }
 
 
 def _outcomes(games: list[list[tuple[str, bool]]]) -> dict[str, Any]:

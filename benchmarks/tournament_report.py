@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import escape, estimate, number, percent
+from benchmarks.figures import escape, estimate, money, number, percent
 
 __all__ = ["print_tournament"]
 
@@ -48,12 +48,16 @@ def print_tournament(summary: dict[str, Any], console: Console) -> None:
             for pairing in summary["pairings"]
         ],
     )  # fmt: skip
-    if any(player["tokens_out"] for player in players.values()):
+    priced = any(player["cost"] is not None for player in players.values())
+    if priced or any(player["tokens_out"] for player in players.values()):
         _print(
-            console, "Texts (turns and tokens per game)",
-            ["player", "turns", "tokens out", "cut off"],
+            console, "Texts (turns, tokens and cost per game)" if priced else "Texts (turns and tokens per game)",
+            ["player", "turns", "tokens out", "cut off", *(["cost"] if priced else [])],
             [
-                [escape(name), number(player["turns"]), number(player["tokens_out"], 0), percent(player["cut_rate"])]
+                [
+                    escape(name), number(player["turns"]), number(player["tokens_out"], 0), percent(player["cut_rate"]),
+                    *([money(player["cost"]["game"], player["cost"]["currency"])] if priced else []),
+                ]
                 for name, player in players.items()
             ],
         )  # fmt: skip

@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost import CostTally, Prices
 from benchmarks.outcomes import POINTS, Tally, forfeiters, outcomes
 from benchmarks.ratings import Estimate, Game, elo_lead, rate, share_estimate
 from benchmarks.results import EPISODES, ERRORS, read_config, read_lines
@@ -20,6 +21,7 @@ class _Spent:
     turns: int = 0
     invalid: int = 0
     cut: int = 0
+    tokens_in: int = 0
     tokens_out: int = 0
     paid: float = 0.0
 
@@ -62,6 +64,7 @@ class Table:
             spent.turns += 1
             spent.invalid += turn["invalid"] is not None
             spent.cut += turn["finish_reason"] == "length"
+            spent.tokens_in += turn["prompt_tokens"]
             spent.tokens_out += turn["completion_tokens"]
 
     @property
@@ -91,8 +94,12 @@ def is_tournament(config: Mapping[str, Any]) -> bool:
     return "tournament" in config["identity"]
 
 
-def summarize_tournament(path: str | Path) -> dict[str, Any]:
+def summarize_tournament(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
     """Read the results folder of a tournament, complete or not.
+
+    Args:
+        path: The folder.
+        prices: What tokens cost; None leaves the ``cost`` of the players, a mean per game, None.
 
     Returns:
         A JSON object. ``players`` are in the order of their ratings; ``elo`` is explained in
@@ -137,6 +144,7 @@ def summarize_tournament(path: str | Path) -> dict[str, Any]:
                 "options": entered[name]["options"],
                 "elo": None if ratings is None else _estimate(ratings.elo[name]),
                 **_player(table, name),
+                "cost": None if prices is None else _cost(table, name, entered[name], prices),
             }
             for name in order
         },
@@ -157,6 +165,14 @@ def _player(table: Table, name: str) -> dict[str, Any]:
         "cut_rate": spent.cut / spent.turns if spent.turns else None,
         "tokens_out": spent.tokens_out / tally.games if spent.tokens_out else None,
     }
+
+
+def _cost(table: Table, name: str, entrant: Mapping[str, Any], prices: Prices) -> dict[str, Any]:
+    """Return what a game cost a player; ``game`` is None where that is not known."""
+    tally, spent = CostTally(), table.spent.get(name, _Spent())
+    tally.add(entrant["spec"], spent.tokens_in, spent.tokens_out)
+    total, games = tally.total(prices), table.of(name).games
+    return {"currency": prices.currency, "game": total / games if total is not None and games else None}
 
 
 def _pairing(table: Table, one: str, two: str) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.results import ResultsError, ResultsFolder, differences, read_config, read_lines
+from benchmarks.schema import SCHEMA_VERSION
 from trainers.rollout.records import Episode, Turn
 
 CONFIG = {"identity": {"env": "e-v0", "seed": 0}, "context": {"label": "p"}}
@@ -40,8 +42,10 @@ def test_episodes_are_stored_without_what_differs_between_runs(tmp_path: Path) -
     assert "wall_s" not in line
     assert "completion_ids" not in line
     assert Episode.from_json(line).turns[0].action == "answer 0"
-    assert list(read_lines(tmp_path / "r", "timings.jsonl")) == [{"id": "t/0#0", "wall_s": 0.75, "latency_s": [0.5]}]
-    assert read_config(tmp_path / "r") == {"format": 1, **CONFIG}
+    (timing,) = read_lines(tmp_path / "r", "timings.jsonl")
+    assert timing.pop("ended") == pytest.approx(time.time(), abs=60)
+    assert timing == {"id": "t/0#0", "wall_s": 0.75, "latency_s": [0.5]}
+    assert read_config(tmp_path / "r") == {"schema_version": SCHEMA_VERSION, **CONFIG}
 
 
 def test_tokens_are_stored_on_request(tmp_path: Path) -> None:
@@ -185,8 +189,8 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
             ResultsFolder(tmp_path / "file" / "under", CONFIG, resume=resume)
     with pytest.raises(ResultsError, match="no results folder"):
         read_config(tmp_path / "other")
-    (tmp_path / "other" / "config.json").write_text('{"format": 99}')
-    with pytest.raises(ResultsError, match="format 99; this version reads format 1"):
+    (tmp_path / "other" / "config.json").write_text('{"schema_version": 99, "identity": {}, "context": {}}')
+    with pytest.raises(ResultsError, match="schema version 99, and this version of llm-envs reads up to"):
         read_config(tmp_path / "other")
     (tmp_path / "empty").mkdir()
     with ResultsFolder(tmp_path / "empty", CONFIG):
