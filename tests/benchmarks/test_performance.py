@@ -14,7 +14,7 @@ import pytest
 import llm_envs
 from benchmarks.performance import games
 from benchmarks.performance.__main__ import main
-from benchmarks.performance.forks import measure_forks, middle_of_an_episode
+from benchmarks.performance.forks import LARGE, TARGETS_US, measure_forks, middle_of_an_episode
 from benchmarks.performance.games import GAMES, measure_games, missing_peers, play_script
 from benchmarks.performance.measure import Measurement, rate, rates
 from benchmarks.performance.retrieval import measure_retrieval
@@ -168,6 +168,21 @@ def test_the_other_library_plays_the_scripts_to_the_same_end(game: games.Game) -
             peer.get_observation()
             done.append(peer.step(move)[0])
         assert done == [False] * (played - 1) + [True]
+
+
+def test_forks_of_large_sokoban_rooms_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {env_id for env_id, _ in LARGE.values()} == set(TARGETS_US)
+    for env_id, arguments in LARGE.values():
+        env = middle_of_an_episode(env_id, **arguments)
+        rows = env.task.question.splitlines()
+        assert [len(row) for row in rows] == [10] * 10
+        assert env.task.question.count("$") + env.task.question.count("*") == 4
+        assert env.transcript
+        assert env.round_agents
+    monkeypatch.setattr(llm_envs, "registry", {})
+    measurements = measure_forks(forks=5, repeats=1)
+    assert [m.name for m in measurements] == [f"fork of {name}, median" for name in LARGE]
+    assert {m.target for m in measurements} == {100.0}
 
 
 def test_lock_step_answers_all_live_episodes_at_once() -> None:
