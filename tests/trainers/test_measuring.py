@@ -207,3 +207,27 @@ def test_values_and_divergences_are_those_of_the_policies_that_learn() -> None:
     assert targets == pytest.approx([0.9 + 1.0 + 0.5, 0.5])
     nothing = measure([_episode()], presets["grpo"], members, ["a", "b"])
     assert (nothing.values, nothing.kl, nothing.max_tokens) == (None, None, None)
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2, "target_modules": ["q_proj"]}])
+def test_the_divergence_is_the_sum_over_a_turns_tokens(model, lora) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from trainers.algorithms.loss_config import LossConfig
+    from trainers.batching import Sample
+    from trainers.learner import Learner
+    from trainers.learner_config import LearnerConfig
+
+    loss = LossConfig(importance="off")
+    config = LearnerConfig(lr=0.05, dtype="float64")
+    learner = Learner(AutoModelForCausalLM.from_pretrained(model), config, loss, lora=lora, reference=True)
+    prompts, answers = [[1, 2], [3]], [[4, 5, 6], [7]]
+    assert learner.reference_kl(prompts, answers) == pytest.approx([0, 0], abs=1e-12)
+    before = [float(row.sum()) for row in learner.logprobs(prompts, answers)]
+    learner.update([Sample(p, a, None, 1.0, "x") for p, a in zip(prompts, answers, strict=True)], epochs=3)
+    after = [float(row.sum()) for row in learner.logprobs(prompts, answers)]
+    assert learner.reference_kl(prompts, answers) == pytest.approx(np.subtract(after, before), abs=1e-9)
+    assert after > before
+    plain = Learner(AutoModelForCausalLM.from_pretrained(model), config, loss)
+    with pytest.raises(ValueError, match="reference=True"):
+        plain.reference_kl(prompts, answers)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+
+import yaml
 
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.presets import presets
 from trainers.algorithms.scores import SCORES
+from trainers.config import AlgorithmConfig
 
 
 def test_the_snippets_run(repository: Path) -> None:
@@ -18,6 +22,10 @@ def test_the_snippets_run(repository: Path) -> None:
             exec(snippet, names)
         assert isinstance(names["gigpo"], Algorithm)
         assert isinstance(names["short"], Algorithm)
+        assert isinstance(names["ppo"], Algorithm)
+        (recipe,) = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        built = AlgorithmConfig.model_validate(recipe["algorithm"]).build()
+        assert built == replace(presets["gae"], kl_in_reward=0.01, overlong="mask")
     finally:
         SCORES.pop("brevity", None)
 
