@@ -63,10 +63,9 @@ class EnvConfig(Section):
                 raise ConfigError(f"env.kwargs.{name} would take the place of env.{name}: set that one")
         return self
 
-    def arguments(self, split: str | None = None) -> dict[str, Any]:
-        """The keyword arguments for :func:`llm_envs.make`, with another ``split`` if given."""
-        chosen = split or self.split
-        given = {"tasks": self.tasks, "split": chosen}
+    def arguments(self, split: str | None = None, tasks: str | None = None) -> dict[str, Any]:
+        """The keyword arguments for :func:`llm_envs.make`, with another ``split`` and task set if given."""
+        given = {"tasks": tasks or self.tasks, "split": split or self.split}
         return {**{name: value for name, value in given.items() if value is not None}, **self.kwargs}
 
 
@@ -127,6 +126,7 @@ class EvalConfig(Section):
         every: Evaluate before the first update and after so many; 0 never does.
         tasks: How many tasks of the test split, the first ones; of a game: deals.
         samples: Episodes a task.
+        task_set: Another task set, or file, than the one that is trained on (which may have no other split).
         split: The split; a local file has none of its own, so it is divided by content. A split whose tasks are trained
             on is refused. Without effect where there is an opponent.
         opponent: For a zero-sum game, which has no split to hold out: a scripted player (``random``, ``minimax``,
@@ -137,6 +137,7 @@ class EvalConfig(Section):
     every: int = Field(0, ge=0)
     tasks: int = Field(64, ge=1)
     samples: int = Field(1, ge=1)
+    task_set: str | None = None
     split: str = "test"
     opponent: str | None = None
 
@@ -144,6 +145,8 @@ class EvalConfig(Section):
     def _check(self) -> EvalConfig:
         if self.opponent is None:
             return self
+        if self.task_set is not None:
+            raise ValueError(f"task_set {self.task_set!r} has no effect: a game is played against `opponent`")
         try:
             kind = parse_spec(self.opponent).kind
         except PolicySpecError as problem:

@@ -18,8 +18,8 @@ from trainers.team import EVERYONE, Team
 
 __all__ = ["Evaluator"]
 
-MakeEnv = Callable[[str | None], Any]
-"""Makes the unwrapped environment of a split, or of the run's own for None."""
+MakeEnv = Callable[[str, str | None], Any]
+"""Makes the unwrapped environment of a split and a task set (None: the one that is trained on)."""
 
 
 class Evaluator:
@@ -37,7 +37,7 @@ class Evaluator:
     Args:
         config: The configuration.
         env: The environment that is trained on, without wrappers.
-        make_env: Makes the environment of another split.
+        make_env: Makes the environment of another split or task set.
 
     Raises:
         ConfigError: The tasks are trained on; the opponent does not know the environment, or it is no zero-sum game.
@@ -57,7 +57,7 @@ class Evaluator:
                     f"evaluation: {config.env.id} is a game, which has no tasks to hold out. Name who is played "
                     "against: `evaluation.opponent: random`"
                 )
-            self._env = make_env(self._settings.split)
+            self._env = make_env(self._settings.split, self._settings.task_set)
             _check_held_out(self._env.tasks[: self._settings.tasks], env.tasks, config)
 
     async def evaluate(self, team: Team) -> dict[str, float]:
@@ -144,8 +144,9 @@ def _make_opponent(spec: str, env: Any) -> Policy:
 
 def _check_held_out(held_out: Any, tasks: Any, config: TrainConfig) -> None:
     """Splits of a set are disjoint by construction; rows that were not split are all trained on."""
-    same = held_out.split == tasks.split
-    hashes = {task.hash for task in tasks} if tasks.split == "all" else set()
+    other = config.evaluation.task_set is not None
+    same = held_out.split == tasks.split and not other
+    hashes = {task.hash for task in tasks} if other or tasks.split == "all" else set()
     seen = len(held_out) if same else sum(task.hash in hashes for task in held_out)
     if seen:
         raise ConfigError(

@@ -74,7 +74,7 @@ def test_it_learns_to_play_against_a_frozen_opponent(game, tmp_path):
         assert row["eval/win"] + row["eval/draw"] + row["eval/loss"] == pytest.approx(1)
         assert row["eval/win"] == row["eval/player_1/win"]
         assert row["eval/forfeit"] <= row["eval/loss"]
-    assert rows[0]["eval/forfeit"] > 0.8
+    assert rows[0]["eval/forfeit"] > 0.7
     assert rows[1]["eval/forfeit"] < 0.6  # within ten updates it finds a move that exists half of the time
     assert rows[1]["eval/return"] > rows[0]["eval/return"] + 0.2
 
@@ -108,7 +108,7 @@ def test_wins_draws_losses_and_forfeits_are_counted_seat_by_seat(game):
     """Against itself, in effect: who always bets against who always calls wins what the cards say."""
     config = load_config(game(evaluation={"every": 1, "tasks": 20, "opponent": "random"}))
     env = llm_envs.make("kuhn-poker").unwrapped
-    evaluator = Evaluator(config, env, lambda split: None)
+    evaluator = Evaluator(config, env, lambda split, tasks: None)
     evaluator._opponent = Caller()
     metrics = asyncio.run(evaluator.evaluate(Team({"both": Bettor()}, {EVERYONE: "both"})))
     higher = [cards_of(env, index)[0] > cards_of(env, index)[1] for index in range(20)]
