@@ -85,7 +85,7 @@ class _State:
     """The rows that still run, in batch order: their cache, mask and last tokens."""
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], pad_id: int) -> None:
-        from transformers import DynamicCache
+        from trainers.policies.kv_cache import make_cache
 
         self.model = model
         unique = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompts))}
@@ -95,7 +95,7 @@ class _State:
         for prompt, index in unique.items():
             ids[index, width - len(prompt) :] = torch.tensor(prompt, device=model.device)
             mask[index, width - len(prompt) :] = 1
-        self.cache = DynamicCache(config=model.config.get_text_config())
+        self.cache = make_cache(model.config.get_text_config())
         self.mask = mask
         position = (mask.cumsum(dim=-1) - 1).clamp_(min=0)
         logits = self._forward(ids, position)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from peft import PeftConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+_TINY = 10_000_000  # parameters
+_BATCH, _TINY_BATCH = 64, 1024
+
 
 class HFPolicy(Policy):
     """Samples with a batched loop of its own on a transformers model.
@@ -50,7 +53,7 @@ class HFPolicy(Policy):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         dtype: str | None = None,
         device: str | None = None,
-        max_batch: int = 64,
+        max_batch: int | None = None,
         **model_options: Any,
     ) -> None:
         """Load a model.
@@ -62,7 +65,8 @@ class HFPolicy(Policy):
             chat_template_kwargs: See `Prompter`.
             dtype: Name of the weights' type; `float32` on a CPU and the checkpoint's own elsewhere if not given.
             device: Where the model runs; the first GPU, or the CPU where there is none, if not given.
-            max_batch: Most completions in one batch.
+            max_batch: Most completions in one batch. If not given, 64, or 1,024 for a model of at most ten million
+                parameters, of which every step costs much the same for few rows as for many.
             **model_options: Passed on to `from_pretrained` of the model.
 
         Raises:
@@ -100,6 +104,8 @@ class HFPolicy(Policy):
         self._end_ids = end_token_ids(self.tokenizer, self.model.generation_config)
         pad_id = self.tokenizer.pad_token_id
         self._pad_id = int(pad_id) if pad_id is not None else 0
+        if max_batch is None:
+            max_batch = _BATCH if self.model.num_parameters() > _TINY else _TINY_BATCH
         self._batcher = Batcher(self._answer, max_batch)
 
     @classmethod

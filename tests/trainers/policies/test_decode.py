@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.tokenizing import byte_tokenizer
 from trainers.policies.base import Sampling
 from trainers.policies.chat import completion_text
 from trainers.policies.decode import _draw, processed_logprobs
+from trainers.tokenizing import byte_tokenizer
 
 LOGITS = torch.tensor([[math.log(0.5), math.log(0.25), math.log(0.15), math.log(0.1)]])
 

@@ -347,3 +347,12 @@ async def test_bundled_model_speaks_english() -> None:
     assert "5" in completion.text
     assert completion.finish_reason == "stop"
     assert "Paris" in capital.text
+
+
+async def test_a_tiny_model_is_sampled_in_large_batches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainers.policies import hf
+
+    async with HFPolicy(tiny_model) as tiny, HFPolicy(tiny_model, max_batch=3) as bounded:
+        monkeypatch.setattr(hf, "_TINY", 1000)
+        async with HFPolicy(tiny_model) as larger:
+            assert [policy._batcher.max_batch for policy in (tiny, bounded, larger)] == [1024, 3, 64]
