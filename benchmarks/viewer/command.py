@@ -21,7 +21,7 @@ Look at runs in a browser: plots, a list of episodes to filter and search, every
 runs side by side, and the curves of a training run.
 
 A RUN is a results folder of `llm-bench`, the folder of a training run, or a JSONL file of episodes. Without --html the
-runs are served on {ADDRESS}, to this machine only, until Ctrl-C; nothing is changed, and a run may still be going on."""
+runs are served on {ADDRESS}, to this machine only, until Ctrl-C. Nothing is changed; a run may still be going on."""
 
 _EXAMPLES = """\
 examples:
@@ -66,7 +66,9 @@ def view_runs(runs: Sequence[str], console: Console, *, port: int = DEFAULT_PORT
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        raise ResultsError(f"Port {port} cannot be used ({error.strerror}); give another --port, or --port 0") from error
+        raise ResultsError(
+            f"Port {port} cannot be used ({error.strerror}); give another --port, or --port 0"
+        ) from error
     with server:
         console.print(f"viewer: {server.url} (Ctrl-C ends it)", markup=False, highlight=False, soft_wrap=True)
         try:

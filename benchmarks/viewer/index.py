@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.metrics import avg_at_k, success_interval
 from benchmarks.outcomes import forfeiters, outcomes
 
-__all__ = ["FAILURE", "ERROR", "SUCCESS", "Index"]
+__all__ = ["ERROR", "FAILURE", "SUCCESS", "Index"]
 
 FAILURE, SUCCESS, ERROR = 0, 1, 2
 """Values of the column ``status``."""
@@ -93,7 +93,7 @@ class Index:
 
         ``columns`` and ``agents.<name>.columns`` are lists of one value an episode. ``agents`` also holds the sums of
         the reward parts over the episodes that did not fail, the policies, and the median and 90th percentile of the
-        seconds an answer took. ``success`` is the mean over tasks with its 95 % interval, and ``difficulty`` the same by
+        seconds an answer took. ``success`` is the mean over tasks with its 95 % interval, ``difficulty`` the same by
         difficulty; both leave out failed episodes and trees, whose path was chosen by reward.
         """
         return {

@@ -1,8 +1,8 @@
 """One HTML page with its script, its style and, if it is to stand alone, the runs themselves.
 
-Everything that a model wrote is compressed and in base64 where the page holds it, so no text can end the element that it
-is in, and the script only ever sets it as text. The content security policy allows the page's own script and style by
-their hashes and nothing else: no address can be reached, no markup can be made from a string.
+Everything that a model wrote is compressed and in base64 where the page holds it, so no text can end the element that
+it is in, and the script only ever sets it as text. The content security policy allows the page's own script and style
+by their hashes and nothing else: no address can be reached, no markup can be made from a string.
 """
 
 from __future__ import annotations

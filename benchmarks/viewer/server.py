@@ -1,4 +1,4 @@
-"""A server for one person's browser on this machine: it only reads, and only answers requests that name it as localhost.
+"""A server for one person's browser on this machine: it only reads, and answers only who calls it localhost.
 
 =========================================  =============================================================================
 ``/``                                      The page.
@@ -9,7 +9,7 @@
 =========================================  =============================================================================
 
 A request names runs and episodes by number, never by path. The Host header is checked, so that a page from elsewhere
-whose name is made to point to this machine (DNS rebinding) is refused.
+whose name is made to point to this machine (DNS rebinding) is refused; and so is what a page from elsewhere asks for.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ViewServer(ThreadingHTTPServer):
         return frozenset({f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"})
 
 
-class _Refusal(Exception):  # noqa: N818  (an answer, not a fault)
+class _Refusal(Exception):
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -92,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
             if url.path == "/":
                 self._send(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
                 return
+            if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+                raise _Refusal(HTTPStatus.FORBIDDEN, "Only the page of this server may ask.")
             answer = _ANSWERS.get(url.path)
             if answer is None:
                 raise _Refusal(HTTPStatus.NOT_FOUND, "There is nothing here.")

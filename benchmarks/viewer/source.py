@@ -1,4 +1,4 @@
-"""What can be looked at: a results folder, a training run, or a file of episodes, read by line when a line is wanted."""
+"""What can be looked at: a results folder, a training run, or a file of episodes. A line is read when it is wanted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEARCH_S = 0.15
 """Seconds of searching after which an answer with what was found so far is given."""
 
 
-class Changed(Exception):  # noqa: N818  (it is no error: somebody is still writing)
+class Changed(Exception):
     """The files are no longer those that the index was made of."""
 
 
@@ -252,4 +252,6 @@ def texts(episode: Mapping[str, Any]) -> Iterator[str]:
         yield turn["action"]
         yield turn["observation"]
         yield str(turn["invalid"] or "")
-        yield json.dumps(turn["info"], ensure_ascii=False) if turn["info"] else ""
+        for key, value in turn["info"].items():
+            yield key
+            yield value if isinstance(value, str) else json.dumps(value)

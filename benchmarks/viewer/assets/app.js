@@ -56,7 +56,7 @@ function show() {
     replace(main, view.element);
     window.scrollTo(0, 0);
   }
-  document.title = `${shortName(run)} – llm-bench view`;
+  document.title = `${plain(shortName(run), 60)} – llm-bench view`;
   drawNav(name, number, open);
   view.update?.(now);
   // The first view leaves the focus where the browser puts it.

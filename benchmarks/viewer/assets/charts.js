@@ -72,11 +72,11 @@ export function intervals(title, rows, { note = "", head = ["", "mean", "95 % in
 }
 
 // Stacked bars that start at zero, to the right for positive parts and to the left for negative ones: rows of
-// {label, text, parts: [{name, value}]}. Names have the same colour in all rows.
-export function bars(title, rows, { note = "", format = String } = {}) {
+// {label, text, parts: [{name, value}]}. Names have the same colour in all rows. The scale reaches at least to `full`.
+export function bars(title, rows, { note = "", format = String, full = 0 } = {}) {
   const names = [...new Set(rows.flatMap((row) => row.parts.map((part) => part.name)))].sort();
   const sum = (row, sign) => row.parts.reduce((total, part) => total + Math.max(0, sign * part.value), 0);
-  const most = Math.max(...rows.map((row) => sum(row, 1)), 0);
+  const most = Math.max(...rows.map((row) => sum(row, 1)), full);
   const least = Math.max(...rows.map((row) => sum(row, -1)), 0);
   const draw = (width) => {
     const scale = (width - 2) / (most + least || 1);
@@ -93,9 +93,8 @@ export function bars(title, rows, { note = "", format = String } = {}) {
         const hint = `${plain(part.name)}: ${format(part.value)}`;
         return s("rect", { x, y: y + 6, width: Math.max(w, 0.5), height: 13, class: colour(names, part.name) }, s("title", {}, hint));
       });
-      return [rowLabel(row.label, row.text, y, width), rects];
+      return [rowLabel(row.label, row.text, y, width), rects, s("line", { x1: zero, x2: zero, y1: y + 4, y2: y + 21, class: "axis" })];
     });
-    shapes.push(s("line", { x1: zero, x2: zero, y1: 0, y2: rows.length * ROW, class: "axis" }));
     return { height: rows.length * ROW, shapes };
   };
   const table = {

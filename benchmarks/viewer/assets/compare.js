@@ -2,10 +2,10 @@
 
 import { count, h, number, replace, signed } from "./dom.js";
 import { badge, episodeView } from "./episode.js";
-import { heading, ROW_HEIGHT, seatsOf } from "./episodes.js";
+import { heading, outcomesOf, ROW_HEIGHT, seatsOf } from "./episodes.js";
 import { ERROR, returnOf, shortName, statusOf } from "./filters.js";
 import { VirtualList } from "./list.js";
-import { inline } from "./text.js";
+import { inline, plain } from "./text.js";
 
 const KINDS = {
   all: "all pairs",
@@ -25,7 +25,7 @@ export class CompareView {
     this.list = new VirtualList({ label: "Pairs of episodes", rowHeight: ROW_HEIGHT, render: (p) => this.row(this.pairs[p]), open: (p) => app.go({ pair: p }) });
     this.detail = h("div", { class: "detail wide", role: "region", "aria-label": "Both episodes" });
     this.found = h("p", { class: "found", role: "status" });
-    const runs = app.store.runs.map((run, n) => [n, shortName(run)]).filter(([n]) => app.store.runs[n].columns.id.length);
+    const runs = app.store.runs.map((run, n) => [n, plain(shortName(run), 60)]).filter(([n]) => app.store.runs[n].columns.id.length);
     const select = (key, value, label, options) => h(
       "label",
       {},
@@ -104,7 +104,7 @@ export class CompareView {
         "section",
         { "aria-label": `${i ? "Second" : "First"} run` },
         h("p", { class: "run-name" }, h("strong", {}, i ? "Second: " : "First: "), inline(this.runs[i].name)),
-        episodeView(record, { title: heading(this.runs[i], at[i]), status: statusOf(this.runs[i], at[i]), seats: seatsOf(this.runs[i], at[i]) }),
+        episodeView(record, { title: heading(this.runs[i], at[i]), status: statusOf(this.runs[i], at[i]), seats: seatsOf(this.runs[i], at[i]), outcomes: outcomesOf(this.runs[i], at[i]) }),
       )));
     } catch (problem) {
       content = h("p", { class: "refusal", role: "alert" }, `The episodes cannot be shown: ${problem.message}`);

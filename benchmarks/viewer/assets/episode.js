@@ -10,8 +10,9 @@ const HUES = 6; // colours for agents: a1 … a6 in the style sheet
 
 export const hue = (agents, agent) => `a${(Math.max(0, agents.indexOf(agent)) % HUES) + 1}`;
 
-// The whole episode. `title` is its heading; `seats` names who plays an agent, where that differs by episode.
-export function episodeView(record, { title, status, seats = {}, level = 2 }) {
+// The whole episode. `title` is its heading; `seats` names who plays an agent, where that differs by episode; `outcomes`
+// says of a game how it ended for each agent.
+export function episodeView(record, { title, status, seats = {}, outcomes = {} }) {
   const agents = Object.keys(record.returns);
   const path = record.turns.filter((turn) => turn.chosen !== false);
   const turns = h("ol", { class: "turns" }, conversation(path, agents, seats));
@@ -22,10 +23,10 @@ export function episodeView(record, { title, status, seats = {}, level = 2 }) {
     h(
       "header",
       {},
-      h(`h${level}`, { class: "title", tabindex: "-1" }, title, " ", badge(status)),
+      h("h2", { class: "title", tabindex: "-1" }, title, " ", badge(status)),
       h("p", { class: "facts" }, facts(record, path).map((fact) => h("span", {}, fact))),
       record.error !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "The episode failed. "), inline(record.error, 2000)),
-      rewardTable(record, agents, seats),
+      rewardTable(record, agents, seats, outcomes),
     ),
     record.tree && treeTabs(record, agents, turns, body),
     body,
@@ -50,9 +51,10 @@ function facts(record, path) {
   ].filter(Boolean);
 }
 
-function rewardTable(record, agents, seats) {
+function rewardTable(record, agents, seats, outcomes) {
   const parts = [...new Set(agents.flatMap((agent) => Object.keys(record.reward_parts[agent] ?? {})))].sort();
-  const head = ["agent", "return", ...parts];
+  const game = Object.keys(outcomes).length > 0;
+  const head = ["agent", ...(game ? ["outcome"] : []), "return", ...parts];
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rewards by agent" },
@@ -64,6 +66,7 @@ function rewardTable(record, agents, seats) {
         "tr",
         {},
         h("th", { scope: "row", class: hue(agents, agent) }, inline(agent), seats[agent] && [" ", h("span", { class: "note" }, inline(seats[agent]))]),
+        game && h("td", {}, outcomes[agent]),
         h("td", {}, signed(record.returns[agent])),
         parts.map((part) => h("td", {}, signed(record.reward_parts[agent]?.[part] ?? null))),
       ))),
@@ -103,7 +106,7 @@ function turnView(turn, { agents, shown, actions, seats }) {
   const reward = Object.values(turn.reward_parts).reduce((sum, value) => sum + value, 0);
   return h(
     "li",
-    { class: `turn ${hue(agents, turn.agent)}`, tabindex: "-1", "data-turn": turn.index, "aria-label": `Turn ${turn.index + 1}, ${turn.agent}, reward ${signed(reward)}` },
+    { class: `turn ${hue(agents, turn.agent)}`, tabindex: "-1", "data-turn": turn.index, "aria-label": `Turn ${turn.index + 1}, ${plain(turn.agent)}, reward ${signed(reward)}` },
     h(
       "div",
       { class: "who" },
@@ -115,7 +118,7 @@ function turnView(turn, { agents, shown, actions, seats }) {
       turn.finish_reason === "length" && h("span", { class: "badge warning" }, "cut off"),
       turn.invalid !== null && h("span", { class: "badge failure" }, "invalid"),
     ),
-    h("section", { class: "prompt", "aria-label": "Prompt" }, promptView(shown, agents, actions)),
+    h("section", { class: "prompt", "aria-label": "Prompt" }, promptView(shown, turn.agent, agents, actions)),
     h(
       "section",
       { class: "answer", "aria-label": "Action" },
@@ -144,11 +147,11 @@ function told(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function promptView({ same, fresh, again }, agents, actions) {
+function promptView({ same, fresh, again }, agent, agents, actions) {
   return [
     same && repeated(same, "As before"),
     fresh.trim() ? h("div", { class: "caption" }, same ? "New in the prompt" : "Prompt") : null,
-    promptParts(fresh, agents, actions).map((part) => partView(part, agents)),
+    promptParts(fresh, agent, agents, actions).map((part) => partView(part, agents)),
     again && repeated(again, "Instructions as before"),
   ];
 }

@@ -2,9 +2,9 @@
 
 import { announce, count, h, number, replace, seconds, signed } from "./dom.js";
 import { badge, episodeView } from "./episode.js";
-import { ERROR, NO_FILTER, returnOf, select, sorts, statuses, statusOf } from "./filters.js";
+import { ERROR, NO_FILTER, pointOfView, returnOf, select, sorts, statuses, statusOf } from "./filters.js";
 import { VirtualList } from "./list.js";
-import { inline } from "./text.js";
+import { inline, plain } from "./text.js";
 
 export const ROW_HEIGHT = 58;
 const TYPING_MS = 250;
@@ -13,6 +13,12 @@ const TYPING_MS = 250;
 export function seatsOf(run, n) {
   const match = run.matches[run.columns.sample[n]];
   return match ? Object.fromEntries(Object.keys(run.agents).map((agent, i) => [agent, match[i]])) : {};
+}
+
+// How a game ended for each agent; nothing of an episode that is no game, or failed.
+export function outcomesOf(run, n) {
+  if (!run.zero_sum || run.columns.status[n] === ERROR) return {};
+  return Object.fromEntries(Object.entries(run.agents).map(([agent, { columns }]) => [agent, columns.outcome[n] + (columns.forfeit[n] ? " (forfeit)" : "")]));
 }
 
 export function heading(run, n) {
@@ -44,6 +50,7 @@ export class EpisodesView {
   // Show what the address says: filters, and an open episode or none.
   update(route) {
     const filter = Object.fromEntries(Object.keys(NO_FILTER).map((key) => [key, route[key] ?? NO_FILTER[key]]));
+    if (!Object.keys(this.run.agents).includes(filter.agent)) filter.agent = "";
     const asked = filter.q !== this.filter.q;
     this.filter = filter;
     for (const [key, input] of Object.entries(this.inputs)) {
@@ -62,7 +69,7 @@ export class EpisodesView {
     this.shown = select(this.run, this.filter, this.hits);
     this.list.set(this.shown);
     const all = this.run.columns.id.length;
-    this.found.textContent = `${number(this.shown.length, 0)} of ${count(all, "episode")}${this.progress ?? ""}`;
+    this.found.textContent = `${number(this.shown.length, 0)} of ${count(all, "episode")}${this.run.zero_sum ? `, as ${plain(pointOfView(this.run, this.filter.agent))} sees them` : ""}${this.progress ?? ""}`;
   }
 
   async search() {
@@ -112,7 +119,7 @@ export class EpisodesView {
     let content;
     try {
       const record = await this.app.store.episode(this.number, n);
-      content = episodeView(record, { title: heading(this.run, n), status, seats: seatsOf(this.run, n) });
+      content = episodeView(record, { title: heading(this.run, n), status, seats: seatsOf(this.run, n), outcomes: outcomesOf(this.run, n) });
     } catch (problem) {
       content = h("p", { class: "refusal", role: "alert" }, `The episode cannot be shown: ${problem.message}`);
     }
@@ -156,7 +163,7 @@ export class EpisodesView {
       columns.wall_s[n] ? seconds(columns.wall_s[n]) : null,
     ];
     return [
-      h("div", { class: "first" }, badge(statusOf(this.run, n, this.filter.agent)), h("span", { class: "task" }, heading(this.run, n)), columns.invalid[n] ? h("span", { class: "badge warning" }, `${columns.invalid[n]} invalid`) : null),
+      h("div", { class: "first" }, badge(statusOf(this.run, n, this.filter.agent)), h("span", { class: "task" }, inline(columns.task[n])), h("span", { class: "sample" }, `#${columns.sample[n]}`), columns.invalid[n] ? h("span", { class: "badge warning" }, `${columns.invalid[n]} invalid`) : null),
       h("div", { class: "second" }, h("span", { class: "figures" }, facts.filter(Boolean).join(" · ")), h("span", { class: "excerpt" }, inline(this.excerpt(n, seats), 90))),
     ];
   }
@@ -189,7 +196,7 @@ export class EpisodesView {
         },
       }),
       status: choice("status", statuses(this.run)),
-      agent: choice("agent", [["", "any agent"], ...agents.map((agent) => [agent, agent])]),
+      agent: choice("agent", [["", "any agent"], ...agents.map((agent) => [agent, plain(agent)])]),
       min: amount("min"),
       max: amount("max"),
       invalid: h("input", { type: "checkbox", onchange: (event) => set("invalid", event.target.checked ? "1" : "") }),

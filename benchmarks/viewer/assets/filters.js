@@ -24,8 +24,12 @@ export function statuses(run) {
   return [["all", "all"], ...found, ["error", "error"]];
 }
 
+// The agent that outcomes and returns are of: in a game somebody's, elsewhere the team's unless one is chosen ("").
+export const pointOfView = (run, agent) => agent || (run.zero_sum ? (Object.keys(run.agents)[0] ?? "") : "");
+
 // The return of an agent, or the mean over the agents; null where an episode failed.
-export function returnOf(run, agent, n) {
+export function returnOf(run, who, n) {
+  const agent = pointOfView(run, who);
   if (agent) return run.agents[agent]?.columns.return[n] ?? null;
   let sum = 0;
   let agents = 0;
@@ -42,8 +46,7 @@ export function returnOf(run, agent, n) {
 export function statusOf(run, n, agent = "") {
   if (run.columns.status[n] === ERROR) return "error";
   if (!run.zero_sum) return run.columns.status[n] ? "success" : "failure";
-  const name = agent || Object.keys(run.agents)[0];
-  return run.agents[name]?.columns.outcome[n] ?? "failure";
+  return run.agents[pointOfView(run, agent)]?.columns.outcome[n] ?? "failure";
 }
 
 // Numbers of the episodes that pass, in order. `hits` is what a text search found, or null where there is none.

@@ -56,7 +56,7 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
   const legend = h("ul", { class: "legend" }, names.map((name) => h("li", {}, swatch(names, name), inline(name))));
   const figure = plot({
     title,
-    note: note || (scale.log ? "logarithmic scale" : ""),
+    note: [note, scale.log && "logarithmic scale"].filter(Boolean).join("; "),
     label: `${title}, over ${xs.length} values of ${x}. Last: ${latest}.`,
     table: { head: [x, ...names], rows: xs.slice(-500).map((at) => row(at, series)) },
     draw,

@@ -10,7 +10,7 @@ const estimate = (value) => `${percent(value.value)} [${value.interval.map((end)
 const row = (label, value) => ({ label, value: value.value, low: value.interval[0], high: value.interval[1], text: estimate(value) });
 
 export function overview(run, loadSummary, { openStatus }) {
-  const headline = h("div", { class: "plots" });
+  const headline = h("div", { class: "headline" });
   loadSummary().then(
     (summary) => replace(headline, headlinePlots(run, summary)),
     (problem) => replace(headline, h("p", { class: "refusal" }, String(problem.message))),
@@ -21,7 +21,7 @@ export function overview(run, loadSummary, { openStatus }) {
     { class: "page" },
     h("h2", { class: "title", tabindex: "-1" }, inline(run.name, 300)),
     about(run),
-    run.columns.id.length ? [tiles(run, openStatus), headline, h("div", { class: "plots" }, plots(run, agents))] : h("p", { class: "note" }, "No episode is stored yet."),
+    run.columns.id.length ? [tiles(run, openStatus), h("div", { class: "plots" }, headline, plots(run, agents))] : h("p", { class: "note" }, "No episode is stored yet."),
     run.config && settings(run.config),
   );
 }
@@ -39,7 +39,7 @@ function tiles(run, openStatus) {
   const solved = status.filter((value) => value === 1).length;
   const played = n - errors;
   const all = sum(turns);
-  const planned = run.planned === null ? "" : ` of ${number(run.planned, 0)}`;
+  const planned = run.planned === null || run.planned === played ? "" : ` of ${number(run.planned, 0)}`;
   const timed = wall.filter((value) => value !== null);
   const found = [
     ["episodes", `${number(played, 0)}${planned}`, "all"],
@@ -120,7 +120,7 @@ function plots(run, agents) {
     bars("Invalid actions by agent", agents.map(([label, agent]) => {
       const share = total(agent.columns.invalid) / (total(agent.columns.turns) || 1);
       return { label, text: percent(share), parts: [{ name: "invalid", value: share }] };
-    }), { note: "share of the actions that were refused", format: percent }),
+    }), { note: "share of the actions that were refused", format: percent, full: 1 }),
     run.reasons.length > 0 && h(
       "figure",
       { class: "plot" },

@@ -12,9 +12,10 @@ export function whatIsNew(text, before, own) {
   if (start < WORTH_HIDING) start = 0;
   let end = text.length;
   if (own !== null && start < text.length) {
-    const shared = commonEnd(text, own, start);
-    const line = text.indexOf("\n", text.length - shared - 1);
-    if (line >= 0 && text.length - line - 1 >= WORTH_HIDING) end = line + 1;
+    // Instructions begin like this in all environments. A shared end that begins elsewhere may be half of an answer.
+    const line = text.lastIndexOf("\nYou are ");
+    const fits = line >= 0 && text.length - line - 1 <= commonEnd(text, own, start);
+    if (fits && text.length - line - 1 >= WORTH_HIDING) end = line + 1;
   }
   return { same: text.slice(0, start), fresh: text.slice(start, end), again: text.slice(end) };
 }
@@ -36,8 +37,9 @@ function commonEnd(one, other, start) {
 const HEADER = /^\[([a-z][a-z]+(?:_\d+)?(?: [a-z]+)*|passages for: .*)\](.*)$/;
 
 // The parts of a prompt: [{kind, title, text}]. Kinds are plain, said (title is the agent), passages (title is the
-// query), output and note. A text that an agent said is followed to its end even if it imitates a heading.
-export function promptParts(text, agents, actions) {
+// query), output and note. A text that an agent said is followed to its end even if it imitates a heading. `agent` is the
+// one that the prompt is for: the line that addresses it begins its instructions.
+export function promptParts(text, agent, agents, actions) {
   const parts = [];
   let lines = [];
   let open = { kind: "plain", title: "" };
@@ -52,6 +54,10 @@ export function promptParts(text, agents, actions) {
     if (end < 0) end = text.length;
     const line = text.slice(at, end);
     const found = HEADER.exec(line);
+    if (open.kind !== "plain" && line.startsWith(`You are ${agent}`)) {
+      close();
+      open = { kind: "plain", title: "" };
+    }
     at = end + 1;
     if (!found || !opens(found, agents)) {
       lines.push(line);
@@ -61,7 +67,7 @@ export function promptParts(text, agents, actions) {
     open = kindOf(found, agents);
     if (found[2].trim()) lines.push(found[2].trim());
     if (open.kind !== "said") continue;
-    const known = actions.find(({ agent, action }) => agent === open.title && action && text.startsWith(action, at));
+    const known = actions.findLast((one) => one.agent === open.title && one.action && text.startsWith(one.action, at));
     if (known) {
       parts.push({ ...open, text: known.action, index: known.index });
       open = { kind: "plain", title: "" };

@@ -109,10 +109,7 @@ async function unpack(id) {
 
 // What a search looks into, as benchmarks/viewer/source.py has it.
 function texts(episode) {
-  const turns = episode.turns.flatMap((turn) => [turn.action, turn.observation, turn.invalid ?? "", spaced(turn.info)]);
+  const infos = (turn) => Object.entries(turn.info).flatMap(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
+  const turns = episode.turns.flatMap((turn) => [turn.action, turn.observation, turn.invalid ?? "", ...infos(turn)]);
   return [episode.id, episode.error ?? "", ...turns];
-}
-
-function spaced(info) {
-  return Object.keys(info).length ? JSON.stringify(info, null, " ").replace(/\n */g, " ") : "";
 }

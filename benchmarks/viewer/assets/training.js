@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { curves } from "./lines.js";
-import { inline } from "./text.js";
+import { inline, plain } from "./text.js";
 import { shortName } from "./filters.js";
 
 const PANELS = [
@@ -19,7 +19,7 @@ export function training(runs) {
   const named = runs.length > 1;
   const names = [...new Set(runs.flatMap((run) => run.metrics.flatMap(Object.keys)))].filter((name) => name !== "update").sort();
   const series = (metrics) => runs.flatMap((run) => metrics.map((metric) => ({
-    name: named ? `${shortName(run)} ${short(metric)}` : short(metric),
+    name: named ? `${shortName(run)}: ${short(metric)}` : short(metric),
     points: run.metrics.filter((row) => metric in row).map((row) => [row.update, row[metric]]),
   }))).filter(({ points }) => points.some(([, value]) => value !== null));
   const panels = PANELS.map(([title, shared, own, note]) => {
@@ -32,7 +32,7 @@ export function training(runs) {
     "select",
     { onchange: () => replace(other, choice.value && curves(choice.value, series([choice.value]))) },
     h("option", { value: "" }, "choose one of all metrics"),
-    names.map((name) => h("option", { value: name }, name)),
+    names.map((name) => h("option", { value: name }, plain(name))),
   );
   return h(
     "div",
@@ -42,4 +42,9 @@ export function training(runs) {
   );
 }
 
-const short = (metric) => metric.replace(/^agent\//, "").replace(/^train\//, "").replaceAll("_", " ").replace("eval/", "held-out ");
+// A panel has one metric of each agent, so the agent's name tells its curves apart.
+function short(metric) {
+  const [group, name] = metric.split("/");
+  if (group === "agent") return name;
+  return (group === "eval" ? `held-out ${name}` : (name ?? group)).replaceAll("_", " ");
+}

@@ -30,34 +30,52 @@ def config(n: int, samples: int = 1, *, zero_sum: bool = False, env: str = "math
 def turn(episode: str, agent: str, index: int, observation: str, action: str, **fields: Any) -> Turn:
     """Return a turn with token counts that follow from the lengths of its texts."""
     fields.setdefault("reward_parts", {"team": 0.0})
+    fields.setdefault("policy", "model")
     return Turn(
-        episode=episode, task=episode.partition("#")[0], agent=agent, policy="model", index=index, agent_turn=index // 2,
-        observation=observation, action=action, prompt_tokens=len(observation) // 4,
-        completion_tokens=len(action) // 4, **fields,
-    )  # fmt: skip
+        episode=episode,
+        task=episode.partition("#")[0],
+        agent=agent,
+        index=index,
+        agent_turn=index // 2,
+        observation=observation,
+        action=action,
+        prompt_tokens=len(observation) // 4,
+        completion_tokens=len(action) // 4,
+        **fields,
+    )
 
 
-def math_episode(number: int, rng: random.Random, *, sample: int = 0, turns: int = 4, solved: bool | None = None) -> Episode:
+def math_episode(
+    number: int, rng: random.Random, *, sample: int = 0, turns: int = 4, solved: bool | None = None
+) -> Episode:
     """Return a made-up episode of a solver and a verifier whose prompts grow as real ones do."""
     a, b = rng.randrange(100, 1000), rng.randrange(100, 1000)
     key = episode_id(f"arithmetic/test/{number}", sample)
     success = rng.random() < 0.6 if solved is None else solved
-    context = f"Problem:\nWhat is {a} + {b}? A {WORDS[number % len(WORDS)]} hint: {' '.join(rng.choices(WORDS, k=60))}.\n"
+    hint = " ".join(rng.choices(WORDS, k=60))
+    context = f"Problem:\nWhat is {a} + {b}? A word on {WORDS[number % len(WORDS)]}: {hint}.\n"
+    answer = f"\\boxed{{{a + b + (not success)}}}"
     played = []
     for index in range(turns):
         agent = AGENTS[index % 2]
-        instructions = f"\nYou are {agent}. Say what you think, step by step, and then give your answer in the form asked for."
-        last = index == turns - 1
-        action = f"{' '.join(rng.choices(WORDS, k=80))}\n\\boxed{{{a + b + (not success)}}}" if index % 2 == 0 else "<verify>approve</verify>"
+        instructions = f"\nYou are {agent}. Say what you think, step by step, and then answer in the form asked for."
+        action = "<verify>approve</verify>" if index % 2 else f"{' '.join(rng.choices(WORDS, k=80))}\n{answer}"
         invalid = "No <verify> tag was found." if index % 2 and rng.random() < 0.1 else None
-        parts = {"team": float(success)} if last or index == turns - 2 else {"team": 0.0}
+        parts = {"team": float(success)} if index >= turns - 2 else {"team": 0.0}
         if invalid:
             parts["invalid"] = -0.1
         played.append(
             turn(
-                key, agent, index, context + instructions, action, invalid=invalid, reward_parts=parts,
-                latency_s=rng.uniform(0.1, 0.9), info={"verdict": "correct" if success else "incorrect"},
-            )  # fmt: skip
+                key,
+                agent,
+                index,
+                context + instructions,
+                action,
+                invalid=invalid,
+                reward_parts=parts,
+                latency_s=rng.uniform(0.1, 0.9),
+                info={"verdict": "correct" if success else "incorrect"},
+            )
         )
         context += f"\n[{agent}]\n{action}\n"
     return finish(number, key, played, success=success, sample=sample)
@@ -91,9 +109,7 @@ def tree_episode(number: int = 0, *, candidates: int = 4, turns: int = 3) -> Epi
         for k in range(candidates):
             parts = {"team": 0.25 * k if k != chosen else 1.0}
             action = f"candidate {k} of turn {index}"
-            played.append(
-                turn(key, agent, index, context, action, candidate=k, chosen=k == chosen, reward_parts=parts)
-            )
+            played.append(turn(key, agent, index, context, action, candidate=k, chosen=k == chosen, reward_parts=parts))
         context += f"\n[{agent}]\ncandidate {chosen} of turn {index}\n"
     return finish(number, key, played, success=True, tree=True)
 
