@@ -63,9 +63,9 @@ class EnvConfig(Section):
                 raise ConfigError(f"env.kwargs.{name} would take the place of env.{name}: set that one")
         return self
 
-    def arguments(self, split: str | None = None, tasks: str | None = None) -> dict[str, Any]:
-        """The keyword arguments for :func:`llm_envs.make`, with another ``split`` and task set if given."""
-        given = {"tasks": tasks or self.tasks, "split": split or self.split}
+    def arguments(self, **changes: str | None) -> dict[str, Any]:
+        """The keyword arguments for :func:`llm_envs.make`, with other ``tasks`` or another ``split`` if given."""
+        given = {"tasks": self.tasks, "split": self.split, **changes}
         return {**{name: value for name, value in given.items() if value is not None}, **self.kwargs}
 
 
@@ -127,8 +127,8 @@ class EvalConfig(Section):
         tasks: How many tasks of the test split, the first ones; of a game: deals.
         samples: Episodes a task.
         task_set: Another task set, or file, than the one that is trained on (which may have no other split).
-        split: The split; a local file has none of its own, so it is divided by content. A split whose tasks are trained
-            on is refused. Without effect where there is an opponent.
+        split: The split; a local file has none of its own, so it is divided by content. None is the whole of it. Tasks
+            that are trained on are refused. Without effect where there is an opponent.
         opponent: For a zero-sum game, which has no split to hold out: a scripted player (``random``, ``minimax``,
             ``mcts:sims=500``, ``oracle``). Every seat that a policy learns to play is played by it against this one,
             and wins, draws and losses are counted.
@@ -138,7 +138,7 @@ class EvalConfig(Section):
     tasks: int = Field(64, ge=1)
     samples: int = Field(1, ge=1)
     task_set: str | None = None
-    split: str = "test"
+    split: str | None = "test"
     opponent: str | None = None
 
     @model_validator(mode="after")

@@ -18,8 +18,8 @@ from trainers.team import EVERYONE, Team
 
 __all__ = ["Evaluator"]
 
-MakeEnv = Callable[[str, str | None], Any]
-"""Makes the unwrapped environment of a split and a task set (None: the one that is trained on)."""
+MakeEnv = Callable[..., Any]
+"""Makes the unwrapped environment that is trained on, with another ``split`` or other ``tasks`` if given."""
 
 
 class Evaluator:
@@ -57,7 +57,8 @@ class Evaluator:
                     f"evaluation: {config.env.id} is a game, which has no tasks to hold out. Name who is played "
                     "against: `evaluation.opponent: random`"
                 )
-            self._env = make_env(self._settings.split, self._settings.task_set)
+            other = {} if self._settings.task_set is None else {"tasks": self._settings.task_set}
+            self._env = make_env(split=self._settings.split, **other)
             _check_held_out(self._env.tasks[: self._settings.tasks], env.tasks, config)
 
     async def evaluate(self, team: Team) -> dict[str, float]:
@@ -146,7 +147,7 @@ def _check_held_out(held_out: Any, tasks: Any, config: TrainConfig) -> None:
     """Splits of a set are disjoint by construction; rows that were not split are all trained on."""
     other = config.evaluation.task_set is not None
     same = held_out.split == tasks.split and not other
-    hashes = {task.hash for task in tasks} if other or tasks.split == "all" else set()
+    hashes = {task.hash for task in tasks} if other or "all" in (tasks.split, held_out.split) else set()
     seen = len(held_out) if same else sum(task.hash in hashes for task in held_out)
     if seen:
         raise ConfigError(

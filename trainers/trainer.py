@@ -9,6 +9,7 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class Trainer:
             raise ConfigError(f"roles: {problem}") from problem
         except ValueError as problem:
             raise ConfigError(str(problem)) from problem
-        self._evaluator = Evaluator(config, self._env, lambda split, tasks: _make_env(config, split, tasks))
+        self._evaluator = Evaluator(config, self._env, partial(_make_env, config))
 
     async def run(self) -> TrainResult:
         """Train to the last update.
@@ -308,10 +309,10 @@ def _has_signal(batch: list[Sample], learner: Learner) -> bool:
     return learner.loss.kl_coef > 0 or learner.loss.entropy_coef > 0 or any(sample.advantage for sample in batch)
 
 
-def _make_env(config: TrainConfig, split: str | None = None, tasks: str | None = None) -> Any:
+def _make_env(config: TrainConfig, **changes: str | None) -> Any:
     """The environment without wrappers, which the collector does not need and forks do not keep."""
     try:
-        return llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments(split, tasks)).unwrapped
+        return llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments(**changes)).unwrapped
     except UnknownArgument as problem:
         hint = " It has no splits: set `env.split: null`." if "argument `split`" in str(problem) else ""
         raise ConfigError(f"env: {problem}{hint}") from problem

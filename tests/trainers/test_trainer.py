@@ -186,11 +186,24 @@ def test_held_out_evaluation(settings, divided, tmp_path):
     assert [(row["eval/episodes"], row["eval/failed_episodes"]) for row in rows] == [(6, 0)] * 3
 
 
-@pytest.mark.parametrize(("split", "held_out"), [(None, "test"), ("train", "train"), (None, "train")])
+@pytest.mark.parametrize(("split", "held_out"), [(None, "test"), ("train", "train"), (None, "train"), ("train", None)])
 def test_tasks_that_are_trained_on_are_not_held_out(settings, divided, tmp_path, split, held_out):
     values = settings(env={**divided, "split": split}, evaluation={"every": 1, "split": held_out})
     with pytest.raises(ConfigError, match="is not held out"):
         Trainer(load_config(values), tmp_path / "run")
+
+
+def test_held_out_tasks_may_come_from_another_set(settings, tasks, tmp_path):
+    """A set without a test split is trained on whole, and another one is evaluated on, unless tasks are in both."""
+    mine = tmp_path / "mine.jsonl"
+    rows = [{"question": f"Say three ({i}).", "answer": "3"} for i in range(3)]
+    mine.write_text("\n".join(map(json.dumps, rows)))
+    evaluation = {"every": 1, "task_set": str(mine), "split": None}
+    result = train(settings(updates=1, evaluation=evaluation), out=tmp_path / "run")
+    assert result.metrics["eval/episodes"] == 3
+    mine.write_text("\n".join([*map(json.dumps, rows), tasks.read_text().splitlines()[5]]))
+    with pytest.raises(ConfigError, match="is not held out: 1 of its 4 tasks"):
+        Trainer(load_config(settings(evaluation=evaluation)), tmp_path / "again")
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])

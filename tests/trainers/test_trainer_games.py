@@ -108,7 +108,7 @@ def test_wins_draws_losses_and_forfeits_are_counted_seat_by_seat(game):
     """Against itself, in effect: who always bets against who always calls wins what the cards say."""
     config = load_config(game(evaluation={"every": 1, "tasks": 20, "opponent": "random"}))
     env = llm_envs.make("kuhn-poker").unwrapped
-    evaluator = Evaluator(config, env, lambda split, tasks: None)
+    evaluator = Evaluator(config, env, lambda **changes: None)
     evaluator._opponent = Caller()
     metrics = asyncio.run(evaluator.evaluate(Team({"both": Bettor()}, {EVERYONE: "both"})))
     higher = [cards_of(env, index)[0] > cards_of(env, index)[1] for index in range(20)]
