@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+import yaml
 
 from trainers.api import train
 from trainers.config import PolicyConfig, load_config, recipe_names
@@ -94,3 +95,23 @@ def test_a_recipe_for_a_laptop_runs(name, bytewise, tmp_path):
     )
     evaluated = [row["update"] for row in read_metrics(result.run_dir) if "eval/episodes" in row]
     assert evaluated == ([0, 1] if config.evaluation.every else [])
+
+
+def yaml_blocks():
+    """The YAML that the training page shows."""
+    page = (RECIPES.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    return re.findall(r"^```yaml\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", yaml_blocks())
+def test_what_the_documentation_shows_can_be_read(text):
+    """Each block is a recipe, or a part of one that goes with two policies."""
+    two = {name: {"model": "any"} for name in ("solver", "verifier")}
+    config = load_config({"env": {"id": "math-2agent"}, "policies": two, **yaml.safe_load(text)})
+    assert config.algorithm.build()
+
+
+def test_the_documentation_lists_every_recipe():
+    page = (RECIPES.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    table = page[page.index("| recipe |") : page.index("The recipes that end in")]
+    assert sorted(re.findall(r"`(\w+_(?:cpu|[a-z]+))`", table)) == recipe_names()
