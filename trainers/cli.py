@@ -7,6 +7,8 @@ Examples:
   llm-train --config dr_mas_math_cpu --backend hf        (sample with transformers instead of vLLM)
   llm-train --list                                       (the recipes that ship)
   llm-train report runs/mine [runs/other …] --out page.html   (plots, tables and alarms; see llm-train report --help)
+  llm-train init --env plan-path-1agent --out models/tiny        (a tiny model with an environment's own words)
+  llm-train sft --episodes runs/demos --model models/tiny --out models/warm           (warm start on recorded episodes)
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from trainers import run_report
 
         return run_report.main(arguments[1:])
+    if arguments[:1] in (["init"], ["sft"]):
+        from trainers import sft_cli
+
+        return sft_cli.main(arguments)
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)  # overrides may stand anywhere
     if options.list:
