@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
 
+from benchmarks.compare import CompareError, compare, compare_ablations
+from benchmarks.compare_report import print_ablations, print_comparison
 from benchmarks.cost import Prices, PricesError, read_prices
 from benchmarks.report import print_report, report_json
+from benchmarks.task_values import MetricError
 
 __all__ = ["READERS", "READER_ERRORS", "add_readers"]
 
-READER_ERRORS = (PricesError,)
+READER_ERRORS = (PricesError, CompareError, MetricError)
 """Mistakes of the caller that these commands explain, beside those that all commands have."""
 
 _REPORT_EXAMPLES = """\
@@ -21,6 +26,21 @@ examples:
   llm-bench report runs/*
   llm-bench report runs/my-run --json
   llm-bench report runs/my-run --prices prices.yaml"""
+
+_COMPARE_DESCRIPTION = """\
+Compare two runs on the same tasks, task by task: the difference of every figure with a 95 % interval, the p-value of
+the paired bootstrap over tasks, and that of McNemar's exact test (with several samples a task, of the sign test).
+
+Runs of different environments, environment arguments, tasks or samples are refused, and what differs is named.
+
+With --ablation, RUN_A is the run of a whole team, and each role=RUN one in which somebody else plays that role and all
+else is the same: the difference of their success is what the role contributes."""
+
+_COMPARE_EXAMPLES = """\
+examples:
+  llm-bench compare runs/before runs/after
+  llm-bench compare runs/all-tasks runs/some-tasks --common
+  llm-bench compare runs/team --ablation solver=runs/random-solver verifier=runs/random-verifier"""
 
 _PRICES_HELP = (
     "what tokens cost, by patterns of policies: a YAML or JSON file such as "
@@ -39,6 +59,18 @@ def add_readers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     report.add_argument("runs", nargs="+", metavar="DIR", help="a results folder")
     report.add_argument("--json", action="store_true", help="print JSON instead of tables")
     report.add_argument("--prices", metavar="FILE", help=_PRICES_HELP)
+    compared = commands.add_parser(
+        "compare", help="what differs between two runs on the same tasks", description=_COMPARE_DESCRIPTION,
+        epilog=_COMPARE_EXAMPLES, formatter_class=raw,
+    )  # fmt: skip
+    compared.add_argument("first", metavar="RUN_A", help="a results folder")
+    compared.add_argument("second", metavar="RUN_B", nargs="?", help="another")
+    compared.add_argument(
+        "--ablation", metavar="ROLE=RUN", nargs="+", default=[], help="runs in which somebody else plays a role"
+    )
+    compared.add_argument("--common", action="store_true", help="compare the tasks and samples that both have")
+    compared.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    compared.add_argument("--prices", metavar="FILE", help=_PRICES_HELP)
 
 
 def _report(arguments: argparse.Namespace) -> None:
@@ -49,9 +81,35 @@ def _report(arguments: argparse.Namespace) -> None:
         print_report(arguments.runs, Console(), prices)
 
 
+def _compare(arguments: argparse.Namespace) -> None:
+    if bool(arguments.ablation) == (arguments.second is not None):
+        raise CompareError("Give a second run to compare with, or --ablation role=RUN; one of the two")
+    found: dict[str, Any]
+    if arguments.ablation:
+        if arguments.prices is not None:
+            raise CompareError("--prices has no effect on --ablation, which compares success alone")
+        roles: dict[str, str] = {}
+        for text in arguments.ablation:
+            role, equals, path = text.partition("=")
+            if not (role and equals and path):
+                raise CompareError(f"--ablation takes role=RUN, got {text!r}")
+            if role in roles:
+                raise CompareError(f"--ablation was given twice for the role {role!r}")
+            roles[role] = path
+        found = compare_ablations(arguments.first, roles, common=arguments.common)
+    else:
+        found = compare(arguments.first, arguments.second, common=arguments.common, prices=_prices(arguments))
+    if arguments.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    elif arguments.ablation:
+        print_ablations(found, Console())
+    else:
+        print_comparison(found, Console())
+
+
 def _prices(arguments: argparse.Namespace) -> Prices | None:
     return None if arguments.prices is None else read_prices(arguments.prices)
 
 
-READERS: dict[str, Callable[[argparse.Namespace], None]] = {"report": _report}
+READERS: dict[str, Callable[[argparse.Namespace], None]] = {"report": _report, "compare": _compare}
 """What each of the sub-commands does."""

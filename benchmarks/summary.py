@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_
 from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
 
-__all__ = ["Counts", "summarize"]
+__all__ = ["Counts", "passes", "summarize"]
 
 
 @dataclass
@@ -51,12 +51,16 @@ class _Agent:
         }
 
 
-def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
+def summarize(
+    path: str | Path, prices: Prices | None = None, *, only: Collection[tuple[int, int]] | None = None
+) -> dict[str, Any]:
     """Read a results folder, complete or not.
 
     Args:
         path: The folder.
         prices: What tokens cost; None leaves ``cost`` None.
+        only: (task index, sample) of the episodes to look at; None is all of them. What was planned, failed or is
+            missing is said of the whole folder.
 
     Returns:
         A JSON object. Rates are in [0, 1] and None where there is nothing to divide by; turns, tokens, returns and
@@ -65,9 +69,9 @@ def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
         of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
         they count as not solved.
 
-        ``seconds`` is the mean from reset to end of an episode; ``elapsed_s`` how long anything was being played, not
-        counting pauses between sessions; ``tokens_per_s`` the tokens written by all agents in that time, and of an agent the
-        tokens it wrote in a second of waiting for it. ``cost`` holds ``total``, that of an ``episode``, of a
+        ``seconds`` is the mean from reset to end of an episode; ``elapsed_s`` how long anything was being played,
+        without pauses between sessions; ``tokens_per_s`` the tokens written by all agents in that time, and of an agent
+        the tokens it wrote in a second of waiting for it. ``cost`` holds ``total``, that of an ``episode``, of a
         ``success`` (the total by the solved episodes) and of an episode by ``agents``, in ``currency``; each is None
         where it is not known, and ``unknown`` names the policies without a price or a count of tokens. Failed episodes
         are in none of these.
@@ -90,7 +94,11 @@ def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
     undecided = terminated = truncated = 0
     spent = CostTally()
     ended: dict[str, dict[int, list[tuple[str, bool]]]] | None = {} if context.get("zero_sum") else None
+    stored: set[str] = set()
     for episode in read_lines(path, EPISODES):
+        stored.add(episode["id"])
+        if only is not None and (episode["task_index"], episode["sample"]) not in only:
+            continue
         seen.add(episode["id"])
         if ended is None:
             solved.setdefault(episode["task_index"], []).append(bool(episode["success"]))
@@ -103,7 +111,7 @@ def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
         truncated += episode["truncated"]
         undecided += any(turn["info"].get("verdict") == "undecided" for turn in episode["turns"])
         _count(agents, spent, episode, timings.get(episode["id"], {}).get("latency_s", ()))
-    failed = {record["id"] for record in read_lines(path, ERRORS)} - seen
+    failed = {record["id"] for record in read_lines(path, ERRORS)} - stored
     episodes = len(seen)
     planned = identity["n"] * identity["samples"]
     successes = list(solved.values())
@@ -122,10 +130,10 @@ def summarize(path: str | Path, prices: Prices | None = None) -> dict[str, Any]:
         "planned": planned,
         "episodes": episodes,
         "failed": len(failed),
-        "complete": episodes == planned,
+        "complete": len(stored) == planned,
         "solved": solved_episodes,
         "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
-        "pass_at_k": {str(k): _pass(successes, k) for k in _ks(identity["samples"])} if ended is None else {},
+        "pass_at_k": {str(k): _pass(successes, k) for k in passes(identity["samples"])} if ended is None else {},
         "outcomes": None
         if ended is None
         else {agent: _outcomes(list(games.values())) for agent, games in ended.items()},
@@ -240,8 +248,8 @@ def _share(marks: list[list[bool]]) -> dict[str, Any]:
     return {"count": sum(map(sum, marks)), "value": avg_at_k(marks), "interval": success_interval(marks)}
 
 
-def _ks(samples: int) -> list[int]:
-    """Return 1, 2, 4, … and the number of samples itself."""
+def passes(samples: int) -> list[int]:
+    """Return the k of pass@k that are reported: 1, 2, 4, … and the number of samples itself."""
     return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
 
 
