@@ -121,7 +121,7 @@ def test_no_task_is_played_twice_in_an_update(questions):
 
 
 def test_a_policy_that_does_not_learn_is_no_reason_to_keep_a_task(questions):
-    """The verifier is right or wrong with the solver, so both of its groups vary where the solver's do."""
+    """Either of the two has turns with signal in all four tasks; where neither learns, none of them counts."""
     rows = [
         collected(questions, [0, 1, 2, 3], 1, env="math-2agent", preset="dr_mas", learning=learning)[0]
         for learning in (("solver", "verifier"), ("verifier",), ())

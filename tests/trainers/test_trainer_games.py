@@ -79,6 +79,21 @@ def test_it_learns_to_play_against_a_frozen_opponent(game, tmp_path):
     assert rows[1]["eval/return"] > rows[0]["eval/return"] + 0.2
 
 
+def test_searching_players_are_opponents_in_training_and_in_evaluation(game, tmp_path):
+    pytest.importorskip("pyspiel")
+    values = game(
+        "tictactoe",
+        {"player_0": None, "player_1": {"backend": "mcts:sims=5", "trainable": False}},
+        updates=1,
+        tasks_per_update=2,
+        evaluation={"every": 1, "tasks": 2, "opponent": "minimax"},
+    )
+    metrics = train(values, out=tmp_path / "run").metrics
+    assert metrics["eval/win"] == 0  # minimax does not lose
+    assert all(metrics[f"agent/player_{seat}/turns"] > 0 for seat in (0, 1))
+    assert "agent/player_1/grad_norm" not in metrics
+
+
 def test_self_play_resumes_bit_for_bit(game, runs, tmp_path):
     values = game("tictactoe", algorithm={"preset": "rae"}, evaluation={"every": 2, "tasks": 3, "opponent": "random"})
     train({**values, "updates": 4}, out=tmp_path / "whole")
