@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,10 @@ from benchmarks.compare import CompareError, compare, compare_ablations
 from benchmarks.compare_report import print_ablations, print_comparison
 from benchmarks.cost import Prices, PricesError, read_prices
 from benchmarks.report import print_report, report_json
+from benchmarks.storage import explain, write_atomically
+from benchmarks.table import make_leaderboard
+from benchmarks.table_entries import TABLE_METRICS
+from benchmarks.table_formats import FORMATS
 from benchmarks.task_values import MetricError
 
 __all__ = ["READERS", "READER_ERRORS", "add_readers"]
@@ -41,6 +46,17 @@ examples:
   llm-bench compare runs/before runs/after
   llm-bench compare runs/all-tasks runs/some-tasks --common
   llm-bench compare runs/team --ablation solver=runs/random-solver verifier=runs/random-verifier"""
+
+_TABLE_DESCRIPTION = """\
+Make a leaderboard: policies in rows, environments in columns. A column holds what can be compared: one environment with
+the same arguments, tasks and samples. The best figure is marked, and so is every one that a paired test over tasks
+cannot tell from it. Tournaments have a column of ratings of their own, zero-sum runs one for each seat and opponent."""
+
+_TABLE_EXAMPLES = """\
+examples:
+  llm-bench table runs/*
+  llm-bench table runs/* --format html --out leaderboard.html
+  llm-bench table runs/* --format latex --metric avg --metric tokens-out"""
 
 _PRICES_HELP = (
     "what tokens cost, by patterns of policies: a YAML or JSON file such as "
@@ -71,6 +87,18 @@ def add_readers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     compared.add_argument("--common", action="store_true", help="compare the tasks and samples that both have")
     compared.add_argument("--json", action="store_true", help="print JSON instead of tables")
     compared.add_argument("--prices", metavar="FILE", help=_PRICES_HELP)
+    board = commands.add_parser(
+        "table", help="a leaderboard of several runs as a file", description=_TABLE_DESCRIPTION,
+        epilog=_TABLE_EXAMPLES, formatter_class=raw,
+    )  # fmt: skip
+    board.add_argument("runs", nargs="+", metavar="RUN", help="a results folder")
+    board.add_argument("--format", choices=tuple(FORMATS), default="md", help="default: %(default)s")
+    board.add_argument(
+        "--metric", action="append", default=[], metavar="NAME",
+        help=f"one of {', '.join(TABLE_METRICS)}; may be repeated (default: avg, of games score, of tournaments elo)",
+    )  # fmt: skip
+    board.add_argument("--out", metavar="FILE", help="write to a file instead of showing the table")
+    board.add_argument("--prices", metavar="FILE", help=_PRICES_HELP)
 
 
 def _report(arguments: argparse.Namespace) -> None:
@@ -107,9 +135,22 @@ def _compare(arguments: argparse.Namespace) -> None:
         print_comparison(found, Console())
 
 
+def _table(arguments: argparse.Namespace) -> None:
+    board = make_leaderboard(arguments.runs, list(dict.fromkeys(arguments.metric)), _prices(arguments))
+    text = FORMATS[arguments.format](board)
+    if arguments.out is None:
+        sys.stdout.write(text)
+        return
+    path = Path(arguments.out)
+    with explain(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    Console().print(f"table: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
 def _prices(arguments: argparse.Namespace) -> Prices | None:
     return None if arguments.prices is None else read_prices(arguments.prices)
 
 
-READERS: dict[str, Callable[[argparse.Namespace], None]] = {"report": _report, "compare": _compare}
+READERS: dict[str, Callable[[argparse.Namespace], None]] = {"report": _report, "compare": _compare, "table": _table}
 """What each of the sub-commands does."""

@@ -14,7 +14,7 @@ from benchmarks.summary import passes, summarize
 from benchmarks.task_values import Metric, MetricError, TaskRun, find_metric, read_task_run
 from trainers.team import EVERYONE, assign_players
 
-__all__ = ["CompareError", "compare", "compare_ablations", "compare_metric", "pair_up"]
+__all__ = ["CompareError", "compare", "compare_ablations", "compare_metric", "pair_up", "players_of"]
 
 _SHOWN_TASKS = 3
 
@@ -229,7 +229,7 @@ def _check_ablation(whole: TaskRun, other: TaskRun, role: str) -> tuple[str, str
     if not mine:
         there_are = ", ".join(dict.fromkeys(map(_role_of, whole.agents)))
         raise CompareError(f"--ablation {role}={other.path}: no agent has the role {role!r}; the roles are {there_are}")
-    players = [_players(run) for run in (whole, other)]
+    players = [players_of(run) for run in (whole, other)]
     for agent in whole.agents:
         before, after = (played[agent] for played in players)
         if agent in mine and before == after:
@@ -247,8 +247,8 @@ def _check_ablation(whole: TaskRun, other: TaskRun, role: str) -> tuple[str, str
     return tuple(" ".join(dict.fromkeys(played[agent] for agent in mine)) for played in players)  # type: ignore[return-value]
 
 
-def _players(run: TaskRun) -> dict[str, str]:
-    """Return who plays each agent: the spec and its options."""
+def players_of(run: TaskRun) -> dict[str, str]:
+    """Return who plays each agent of a run: the spec and its options."""
     identity = run.config["identity"]
     specs: Sequence[str] = [
         spec if role == EVERYONE else f"{role}={spec}" for role, spec in identity["policies"].items()
