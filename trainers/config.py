@@ -186,7 +186,9 @@ class TrainConfig(Section):
         roles: Which policy plays which role; may be left out where there is one policy (it plays all) or where the
             policies are called as the roles are.
         alternate: Train the policies in turn; None trains all of them in every update.
-        updates: Weight updates of the run.
+        updates: Weight updates of the run, at most.
+        token_budget: End with the update in which the run has generated so many completion tokens in all; None sets no
+            bound. A learning rate that decays does so over ``updates``.
         tasks_per_update: Different tasks in a batch.
         samples_per_task: Episodes of each task, or candidates of each turn of a tree: the group size.
         dynamic_sampling: Play further tasks, in at most so many rounds, in place of those whose groups carry no signal,
@@ -208,6 +210,7 @@ class TrainConfig(Section):
     roles: dict[str, str] = Field(default_factory=dict)
     alternate: AlternateConfig | None = None
     updates: int = Field(100, ge=1)
+    token_budget: int | None = Field(None, ge=1)
     tasks_per_update: int = Field(32, ge=1)
     samples_per_task: int = Field(8, ge=1)
     dynamic_sampling: int = Field(0, ge=0)

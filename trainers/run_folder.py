@@ -14,6 +14,7 @@ CONFIG_FILE = "config.json"
 _MAY_CHANGE = frozenset(
     {
         "updates",
+        "token_budget",
         "concurrency",
         "verify_every",
         "verify_tolerance",

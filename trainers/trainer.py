@@ -114,6 +114,8 @@ class Trainer:
         self._resume = resume
         self._saved = find_run(run_dir, config, resume)
         self.update = 0
+        self.tokens = 0
+        """Completion tokens generated for the updates so far."""
         self._baseline = make_baseline(self.algorithm)
         self._spikes = GradientSpikes(bound=config.max_gradient_spike)
         # One environment of each split is made and the others are forks of it: its tasks are read once.
@@ -175,10 +177,10 @@ class Trainer:
                 if progress.metrics:
                     tracker.log(0, progress.metrics)
             self._on_progress(progress)
-            while self.update < self.config.updates:
+            while not self._finished():
                 progress = await self._step()
                 tracker.log(self.update, progress.metrics)
-                if self.update % self.config.checkpoint.every == 0 or self.update == self.config.updates:
+                if self.update % self.config.checkpoint.every == 0 or self._finished():
                     self._save()
                 self._on_progress(progress)
         except Exception as problem:
@@ -199,26 +201,31 @@ class Trainer:
         learning = self.config.learning(self.update)
         episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update, learning)
         clock.lap("rollout")
+        tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
         facts = measure(episodes, self.algorithm, self.members, learning)
         advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline, facts=facts)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
         found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions, facts=facts)
         metrics = rollout_metrics(episodes, found) | refilled | self._learn(episodes, advantages, facts, learning)
         clock.lap("update")
-        self.update += 1
+        self.update, self.tokens = self.update + 1, self.tokens + tokens
         for name in learning:
             await self.members[name].push(self.update)
         clock.lap("sync")
-        due = self.update % self.config.verify_every == 0 or self.update == self.config.updates
+        due = self.update % self.config.verify_every == 0 or self._finished()
         synced = await self._verify() if due else {}
         metrics |= {f"policy/{name}/sync_difference": report.max_abs_diff for name, report in synced.items()}
         clock.lap("verify")
         every = self.config.evaluation.every
-        if every and (self.update % every == 0 or self.update == self.config.updates):
+        if every and (self.update % every == 0 or self._finished()):
             metrics |= await self._evaluator.evaluate(self.team)
             clock.lap("evaluation")
-        tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
+        metrics["train/total_tokens"] = float(self.tokens)
         return Progress(self.update, metrics | clock.metrics(tokens), synced)
+
+    def _finished(self) -> bool:
+        budget = self.config.token_budget
+        return self.update >= self.config.updates or (budget is not None and self.tokens >= budget)
 
     def _learn(
         self, episodes: list[Episode], advantages: np.ndarray, facts: TurnFacts, learning: Collection[str]
@@ -282,6 +289,7 @@ class Trainer:
             "baseline": None if self._baseline is None else self._baseline.state_dict(),
             "spikes": self._spikes.state_dict(),
             "tasks": self._tasks.fingerprint,
+            "tokens": self.tokens,
         }
         trained = {name: m.state_dict() for name, m in self.members.items() if m.learner is not None}
         checkpoint.save(self.run_dir, self.update, state, trained, self.config.checkpoint.keep, stopped=stopped)
@@ -290,7 +298,7 @@ class Trainer:
         state, trained = checkpoint.load(folder)
         if state["tasks"] != self._tasks.fingerprint:
             raise RunError(f"The tasks differ from those of {folder}: the file or the task set has changed since.")
-        self.update = int(state["update"])
+        self.update, self.tokens = int(state["update"]), int(state["tokens"])
         self._cursor.load_state_dict(state["cursor"])
         self._spikes.load_state_dict(state["spikes"])
         if self._baseline is not None:
