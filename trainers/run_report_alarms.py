@@ -203,7 +203,11 @@ def _entropy(run: RunData) -> Iterator[Alarm]:
 
 
 def _falling(run: RunData) -> Iterator[Alarm]:
-    for name, what in (("eval/success", "Held-out success"), ("train/success", "Success in training")):
+    for name, what in (
+        ("eval/success", "Held-out success"),
+        ("eval/win", "The share of games won against the opponent"),
+        ("train/success", "Success in training"),
+    ):
         points = run.series(name)
         window = _window(points)
         if len(points) < 2 * window:

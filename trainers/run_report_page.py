@@ -70,7 +70,7 @@ def _state(run: RunData, named: bool) -> str:
     done = f"{run.updates} of {planned} updates" if planned is not None else f"{run.updates} updates"
     if run.stopped is not None:
         state = f"{done}; the run stopped itself (see the alarms)."
-    elif run.finished and (planned is None or run.updates >= planned):
+    elif run.finished and (planned is None or run.updates >= planned or run.setting("token_budget") is not None):
         state = f"{done}; finished."
     else:
         state = f"{done}; not finished: it is still going, or was ended from outside."
@@ -116,6 +116,7 @@ def _summary(runs: Sequence[RunData], alarms: Sequence[Sequence[Alarm]]) -> str:
         ("success in training, first → last", [_ends(run.series("train/success")) for run in runs]),
         ("held-out success, first → last", [_ends(run.series("eval/success")) for run in runs]),
         ("held-out success, best", [_best(run.series("eval/success")) for run in runs]),
+        ("won against the opponent, first → last", [_ends(run.series("eval/win")) for run in runs]),
         ("success of tree paths, first → last", [_ends(run.series("train/path_success")) for run in runs]),
         ("team outcome, first → last", [_ends(run.series("train/team_return")) for run in runs]),
         ("seconds an update, median", [_middle(run.series("time/total_s")) for run in runs]),

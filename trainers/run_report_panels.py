@@ -65,6 +65,13 @@ SECTIONS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 unit=SHARE,
             ),
             Panel(
+                "Against the opponent",
+                "Share of the evaluation games that were won, drawn, lost, and lost by unusable text; over all seats.",
+                {f"eval/{name}": name for name in ("win", "draw", "loss", "forfeit")},
+                unit=SHARE,
+            ),
+            Panel("Wins in each seat", "Share of the evaluation games.", {"eval/*/win": ""}, unit=SHARE),
+            Panel(
                 "Outcome of the team",
                 "Mean of the reward part that is shared by all agents.",
                 {"train/team_return": "in training", "eval/team_return": "held-out"},
@@ -106,6 +113,13 @@ SECTIONS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 reference=1.0,
             ),
             Panel("Loss", "Mean over the steps.", {"policy/*/loss": ""}, reference=0.0),
+            Panel("Loss of the critic", "Mean over its steps.", {"policy/*/value_loss": ""}),
+            Panel(
+                "Explained variance",
+                "1 − Var(R − V)/Var(R) of the critic before its update: 1 is perfect, 0 no better than a constant.",
+                {"policy/*/explained_variance": ""},
+                reference=0.0,
+            ),
             Panel("Learning rate", "Of the last step.", {"policy/*/lr": ""}),
         ),
     ),
@@ -150,6 +164,7 @@ SECTIONS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel("KL to the start of the update", "k3 estimate, nats a token.", _agent("approx_kl")),
             Panel("KL to the reference model", "Nats a token.", _agent("ref_kl")),
+            Panel("Divergence in the reward", "Mean over the turns of Σ (log π − log π_ref).", _agent("kl")),
             Panel(
                 "Sampler and learner",
                 "Mean |log-prob of the learner − log-prob of the sampler| before the update.",
