@@ -1,0 +1,268 @@
+"""Study: does AT-GRPO's gain on plan-path appear at a size that a laptop holds?
+
+AT-GRPO (arXiv 2510.11062, table 1, Qwen3-1.7B) reports plan-path success of 5 % for a single agent, 11 % after
+single-agent GRPO, and 96 % and 97 % after AT-GRPO with one policy and with one a role. Here a model of a third of a
+million parameters, with words of its own and a warm start on demonstrations that are mostly wrong, goes through the
+same comparison. **It is another model, another size and other texts** (:mod:`benchmarks.studies.short_plan_path`): the scout
+proposes cells and a simulator plays them, in the place of a coder whose Python runs in a sandbox. What carries over is
+the question, not the numbers.
+
+Arms (:data:`benchmarks.studies.arms.ARMS`): a single agent and a pair, each with the warm start alone; a single agent
+with GRPO; the pair with GRPO over whole episodes, with AT-GRPO and one policy, and with AT-GRPO and one policy a role.
+Arms that train generate the same number of completion tokens, candidates of trees included. Success is that of plain
+episodes on held-out tasks: of a tree, whose path is chosen by reward, none is ever taken.
+
+    python -m benchmarks.studies.at_grpo_plan_path --grid-size 5 --seeds 3 --tokens 500000 --out runs/at_grpo_plan_path
+
+The run can be stopped and started again: what is done is kept, a training run goes on from its newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import llm_envs
+from benchmarks.studies.arms import ARMS, Arm, StudySettings, train_config
+from benchmarks.studies.held_out import evaluate
+from benchmarks.studies.short_plan_path import PAIR, SOLO, register
+from benchmarks.studies.study_report import write_report
+from benchmarks.studies.walkers import WalkerPolicy
+from trainers.env_texts import env_texts
+from trainers.models import build_tiny_model
+from trainers.policies.base import Sampling
+from trainers.quiet import quieten_libraries
+from trainers.rollout.episodes import collect, make_jobs
+from trainers.run_folder import CONFIG_FILE
+from trainers.sft import SFTConfig, sft
+from trainers.team import Team
+from trainers.tracking import read_metrics
+from trainers.trainer import Progress, Trainer
+
+__all__ = ["main", "run_study"]
+
+SETTINGS_FILE = "study.json"
+TOKENIZER_TASKS = 400
+Log = Callable[[str], None]
+
+
+def run_study(
+    settings: StudySettings, out: Path, seeds: Sequence[int], arms: Sequence[str], log: Log = lambda line: None
+) -> Path:
+    """Run what is missing of the study, and write its report.
+
+    Args:
+        settings: What is the same in all arms.
+        out: The folder.
+        seeds: Seeds of training and sampling; the warm start has the first one's for all, so that arms of all seeds
+            begin alike.
+        arms: Names of :data:`benchmarks.studies.arms.ARMS`.
+        log: Is told what happens.
+
+    Returns:
+        The report, ``report.json``; tables and plots are beside it.
+
+    Raises:
+        ValueError: The folder holds a study of other settings.
+    """
+    register()
+    _same_study(settings, out)
+    models = _warm_start(settings, out, log)
+    for seed in seeds:
+        for name in arms:
+            _run_arm(name, settings, models, out / f"seed{seed}" / name, seed, log)
+    return write_report(out, settings)
+
+
+def _run_arm(name: str, settings: StudySettings, models: dict[str, Path], folder: Path, seed: int, log: Log) -> None:
+    """Train an arm, if it trains, and evaluate it; nothing if that is done."""
+    done = folder / "result.json"
+    if done.is_file():
+        log(f"seed {seed}, {name}: done before")
+        return
+    arm = ARMS[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    started = {role: models[f"{arm.env}/{role}"] for role in (("scout", "planner") if arm.per_role else ("*",))}
+    spent: dict[str, float] = {}
+    playing = started
+    clock = time.perf_counter()
+    if arm.preset is not None:
+        spent = _train(arm, settings, started, folder / "train", seed, lambda line: log(f"seed {seed}, {name}: {line}"))
+        playing = {role: folder / "train" / "models" / role.replace("*", "all") for role in started}
+    trained_s = time.perf_counter() - clock
+    result: dict[str, Any] = {"arm": name, "label": arm.label, "seed": seed, "training": spent, "evaluation": {}}
+    for turns in sorted({1, settings.turns}):
+        for mode, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+            found = asyncio.run(
+                evaluate(
+                    arm.env,
+                    settings.env_kwargs(arm.env, turns),
+                    playing,
+                    Sampling(temperature=temperature, max_tokens=settings.max_tokens),
+                    tasks=settings.eval_tasks,
+                    seed=seed,
+                )
+            )
+            result["evaluation"][f"{mode}/{turns}"] = found
+            low, high = found["interval"]
+            log(f"seed {seed}, {name}: {mode}, {turns} turns: {found['success']:.3f} [{low:.3f}, {high:.3f}]")
+    result["seconds"] = {"training": trained_s, "evaluation": time.perf_counter() - clock - trained_s}
+    _write(done, result)
+
+
+def _train(
+    arm: Arm, settings: StudySettings, models: dict[str, Path], folder: Path, seed: int, log: Log
+) -> dict[str, float]:
+    """Train through the ordinary trainer; the learning rate follows the tokens spent."""
+    config = train_config(arm, settings, models, seed)
+
+    def progress(done: Progress) -> None:
+        share = min(1.0, trainer.tokens / settings.tokens)
+        rate = settings.learning_rate * (1 - (1 - settings.final_learning_rate) * share)
+        for member in trainer.members.values():
+            if member.learner is not None:
+                member.learner.config = dataclasses.replace(member.learner.config, lr=rate)
+        if done.update % 10 == 0:
+            success = next((done.metrics[n] for n in ("train/success", "train/path_success") if n in done.metrics), 0.0)
+            kind = "path success" if "train/path_success" in done.metrics else "success"
+            log(f"update {done.update}, {trainer.tokens} tokens, {kind} of the batch {success:.3f}")
+
+    trainer = Trainer(config, folder, resume=(folder / CONFIG_FILE).is_file(), on_progress=progress)
+    asyncio.run(trainer.run())
+    rows = read_metrics(folder)
+    return {
+        "updates": float(trainer.update),
+        "tokens": float(trainer.tokens),
+        "seconds": sum(row.get("time/total_s", 0.0) for row in rows),
+        "rollout_seconds": sum(row.get("time/rollout_s", 0.0) for row in rows),
+    }
+
+
+def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]:
+    """The models that all arms start from: one for the single agent, one for the pair, and one for each of its roles.
+
+    Returns:
+        Folders by ``<environment>/<role>``.
+    """
+    base = out / "models" / "random"
+    if not (base / "config.json").is_file():
+        texts = [
+            text
+            for env in (SOLO, PAIR)
+            for text in env_texts(env, tasks=TOKENIZER_TASKS, **settings.env_kwargs(env, settings.turns))
+        ]
+        build_tiny_model(base, texts=texts, hidden_size=settings.hidden, layers=settings.layers, max_length=512)
+    models: dict[str, Path] = {}
+    for env in (SOLO, PAIR):
+        episodes = _demonstrate(env, settings, out / "demonstrations" / f"{env}.jsonl")
+        for role in ("*",) if env == SOLO else ("*", "scout", "planner"):
+            folder = out / "models" / f"{env}-{role.replace('*', 'all')}"
+            models[f"{env}/{role}"] = folder
+            if (folder / "sft.json").is_file():
+                continue
+            shutil.rmtree(folder, ignore_errors=True)  # what an interrupted warm start has left
+            found = sft(
+                SFTConfig(
+                    [episodes],
+                    base,
+                    folder,
+                    agents=() if role == "*" else (role,),
+                    all_episodes=True,
+                    epochs=settings.sft_epochs,
+                    learning_rate=settings.sft_learning_rate,
+                    batch=64,
+                    micro_batch_tokens=16384,
+                    threads=1,
+                )
+            )
+            log(f"warm start {folder.name}: {found.turns} turns, held-out loss {found.held_out_loss:.3f} nats a token")
+    return models
+
+
+def _demonstrate(env_id: str, settings: StudySettings, file: Path) -> Path:
+    """Let the walker play the last tasks of the training split, and write its episodes down."""
+    if file.is_file():
+        return file
+    kwargs = settings.env_kwargs(env_id, settings.turns)
+    env: Any = llm_envs.make(env_id, split="train", order_enforcing=False, **kwargs).unwrapped
+    team = Team.single(WalkerPolicy(settings.skill, settings.noise))
+    tasks = range(len(env.tasks) - settings.demo_tasks, len(env.tasks))
+    episodes = asyncio.run(collect(env.fork, team, make_jobs(tasks, 1, 0), concurrency=16))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text("".join(episode.to_json(tokens=False, timings=False) + "\n" for episode in episodes))
+    partial.replace(file)
+    return file
+
+
+def _same_study(settings: StudySettings, out: Path) -> None:
+    """Note the settings, or compare them with those of the study in the folder."""
+    mine = dataclasses.asdict(settings)
+    path = out / SETTINGS_FILE
+    if path.is_file():
+        theirs = json.loads(path.read_text(encoding="utf-8"))
+        changed = [f"{key}: {theirs.get(key)} -> {mine[key]}" for key in mine if theirs.get(key) != mine[key]]
+        if changed:
+            raise ValueError(f"{out} holds a study of other settings ({'; '.join(changed)}): choose another folder")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    _write(path, mine)
+
+
+def _write(path: Path, value: Any) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.studies.at_grpo_plan_path",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/at_grpo_plan_path"), help="folder of the study")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default: 0)")
+    parser.add_argument(
+        "--arms", nargs="+", choices=list(ARMS), default=list(ARMS), metavar="ARM", help=", ".join(ARMS)
+    )
+    for field in dataclasses.fields(StudySettings):
+        flag = "--" + field.name.replace("_", "-")
+        if field.type == "bool":
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default)
+        else:
+            kind = int if field.type == "int" else float
+            parser.add_argument(flag, type=kind, default=field.default, help=f"default: {field.default}")
+    given = vars(parser.parse_args(argv))
+    settings = StudySettings(**{field.name: given[field.name] for field in dataclasses.fields(StudySettings)})
+    quieten_libraries()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    start = time.monotonic()
+
+    def log(line: str) -> None:
+        sys.stdout.write(f"[{time.monotonic() - start:7.0f} s] {line}\n")
+        sys.stdout.flush()
+
+    seeds = range(given["first_seed"], given["first_seed"] + given["seeds"])
+    try:
+        report = run_study(settings, given["out"], seeds, given["arms"], log)
+    except ValueError as problem:
+        sys.stderr.write(f"{parser.prog}: {problem}\n")
+        return 2
+    sys.stdout.write(report.with_suffix(".md").read_text(encoding="utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
