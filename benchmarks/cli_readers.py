@@ -14,8 +14,11 @@ from rich.console import Console
 from benchmarks.compare import CompareError, compare, compare_ablations
 from benchmarks.compare_report import print_ablations, print_comparison
 from benchmarks.cost import Prices, PricesError, read_prices
+from benchmarks.export import FORMATS as EXPORT_FORMATS
+from benchmarks.export import export
 from benchmarks.report import print_report, report_json
-from benchmarks.storage import explain, write_atomically
+from benchmarks.results import ResultsError
+from benchmarks.storage import write_atomically
 from benchmarks.table import make_leaderboard
 from benchmarks.table_entries import TABLE_METRICS
 from benchmarks.table_formats import FORMATS
@@ -46,6 +49,18 @@ examples:
   llm-bench compare runs/before runs/after
   llm-bench compare runs/all-tasks runs/some-tasks --common
   llm-bench compare runs/team --ablation solver=runs/random-solver verifier=runs/random-verifier"""
+
+_EXPORT_DESCRIPTION = """\
+Write the episodes, the turns and the settings of runs as tables: Parquet, CSV, or a folder that
+datasets.load_dataset(folder) loads and that can be put on the Hugging Face Hub as it is. Nothing is uploaded.
+
+The tables hold all that was played and said, and the settings with the command line: see what is in them before you
+give them to anybody."""
+
+_EXPORT_EXAMPLES = """\
+examples:
+  llm-bench export runs/my-run --format csv --out tables
+  llm-bench export runs/* --format dataset --out my-dataset"""
 
 _TABLE_DESCRIPTION = """\
 Make a leaderboard: policies in rows, environments in columns. A column holds what can be compared: one environment with
@@ -87,6 +102,13 @@ def add_readers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     compared.add_argument("--common", action="store_true", help="compare the tasks and samples that both have")
     compared.add_argument("--json", action="store_true", help="print JSON instead of tables")
     compared.add_argument("--prices", metavar="FILE", help=_PRICES_HELP)
+    exported = commands.add_parser(
+        "export", help="runs as Parquet, CSV or a data set folder", description=_EXPORT_DESCRIPTION,
+        epilog=_EXPORT_EXAMPLES, formatter_class=raw,
+    )  # fmt: skip
+    exported.add_argument("runs", nargs="+", metavar="RUN", help="a results folder")
+    exported.add_argument("--format", choices=EXPORT_FORMATS, default="parquet", help="default: %(default)s")
+    exported.add_argument("--out", metavar="DIR", required=True, help="the folder to write, empty or not there yet")
     board = commands.add_parser(
         "table", help="a leaderboard of several runs as a file", description=_TABLE_DESCRIPTION,
         epilog=_TABLE_EXAMPLES, formatter_class=raw,
@@ -135,6 +157,12 @@ def _compare(arguments: argparse.Namespace) -> None:
         print_comparison(found, Console())
 
 
+def _export(arguments: argparse.Namespace) -> None:
+    counts = export(arguments.runs, arguments.out, arguments.format)
+    shown = ", ".join(f"{count} {table}" for table, count in counts.items())
+    Console().print(f"exported: {arguments.out} ({shown})", markup=False, highlight=False, soft_wrap=True)
+
+
 def _table(arguments: argparse.Namespace) -> None:
     board = make_leaderboard(arguments.runs, list(dict.fromkeys(arguments.metric)), _prices(arguments))
     text = FORMATS[arguments.format](board)
@@ -142,9 +170,11 @@ def _table(arguments: argparse.Namespace) -> None:
         sys.stdout.write(text)
         return
     path = Path(arguments.out)
-    with explain(path):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
+    except OSError as error:
+        raise ResultsError(f"Cannot write {path}: {error.strerror or error}") from error
     Console().print(f"table: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -152,5 +182,10 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
     return None if arguments.prices is None else read_prices(arguments.prices)
 
 
-READERS: dict[str, Callable[[argparse.Namespace], None]] = {"report": _report, "compare": _compare, "table": _table}
+READERS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "report": _report,
+    "compare": _compare,
+    "export": _export,
+    "table": _table,
+}
 """What each of the sub-commands does."""

@@ -204,7 +204,8 @@ def test_html_is_golden() -> None:
         '<thead><tr><th scope="col">policy</th><th scope="col">e-v0, avg@1, %</th><th scope="col">f-v0, Elo</th></tr>'
         "</thead>\n<tbody>\n"
         '<tr><th scope="row">a|b_c*d\\e &lt;script&gt;&amp;amp;[x](y)\\x1b[31m \\end{x} 50 % $1 #2 ~^ '
-        '\\u202e`&#x27;&quot; †</th><td><strong>75.0</strong> <span class="interval">[59.8, 85.8]</span></td><td>–</td></tr>\n'
+        "\\u202e`&#x27;&quot; †</th><td><strong>75.0</strong> "
+        '<span class="interval">[59.8, 85.8]</span></td><td>–</td></tr>\n'
         '<tr><th scope="row">p</th><td>–</td><td>-12† <span class="interval">[-40, +16]</span></td></tr>\n'
         "</tbody>\n"
     )
@@ -288,7 +289,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["nothing"], "nothing is no results folder"),
         (["oracle", "--metric", "avgg"], "There is no metric 'avgg'"),
-        (["oracle", "--out", "oracle/config.json/x"], "Cannot use"),
+        (["oracle", "--out", "oracle/config.json/x"], "Cannot write oracle/config.json/x"),
     ):
         assert main(["table", *arguments]) == 2
         assert message in capsys.readouterr().err
