@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from benchmarks.context import describe_hardware, describe_source
 from benchmarks.results import ResultsError, read_config
 from benchmarks.schema import SCHEMA_VERSION, SchemaError, upgrade
 from benchmarks.summary import summarize
+from trainers.rollout.records import Episode, Turn
 
 
 def as_version_1(folder: Path) -> bytes:
@@ -133,3 +136,19 @@ def test_states_of_a_checkout_are_told_apart(tmp_path: Path, monkeypatch: pytest
     found = describe_source()
     assert found is not None
     assert found["branch"] is None
+
+
+def test_every_field_is_documented(play_run: Callable[..., Any], repository: Path) -> None:
+    page = (repository / "docs" / "results.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`([a-z_]+)`", page))
+    result, _ = play_run(save_tokens=True)
+    config = read_config(result.path)
+    (timing, *_) = map(json.loads, (result.path / "timings.jsonl").read_text().splitlines())
+    fields = {"schema_version", *config["identity"], *config["context"], *timing}
+    for name in ("environment", "hardware", "source"):
+        fields |= set(config["context"][name] or {})
+    for name in ("tasks", "sampling"):
+        fields |= set(config["identity"][name])
+    fields |= {field.name for kind in (Episode, Turn) for field in dataclasses.fields(kind)}
+    assert fields - documented == set()
+    assert f"| {SCHEMA_VERSION} | " in page
