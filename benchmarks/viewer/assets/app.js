@@ -59,8 +59,8 @@ function show() {
   document.title = `${plain(shortName(run), 60)} – llm-bench view`;
   drawNav(name, number, open);
   view.update?.(now);
-  // The first view leaves the focus where the browser puts it.
-  if (fresh && show.before && !now.ep && !now.pair && document.activeElement?.tagName !== "SELECT") focusMain();
+  // A page that has just been opened begins at its top, but a list is there to be moved in.
+  if (fresh && (show.before || view.made) && !now.ep && !now.pair && document.activeElement?.tagName !== "SELECT") focusMain();
   show.before = true;
 }
 

@@ -1,7 +1,7 @@
 // Boards as pictures: recognised in the text of a prompt, drawn beside it. What is not recognised stays text.
 
 import { h, s } from "./dom.js";
-import { block } from "./text.js";
+import { blank, block } from "./text.js";
 import { blocksworld } from "./blocks.js";
 
 const CELL = 24;
@@ -20,12 +20,12 @@ export function withBoards(text) {
       at += 1;
       continue;
     }
-    if (plain.some((line) => line.trim())) parts.push({ text: plain.join("\n") });
+    if (!blank(plain.join("\n"))) parts.push({ text: plain.join("\n") });
     plain = [];
     parts.push({ board: found, text: lines.slice(at, at + found.lines).join("\n") });
     at += found.lines;
   }
-  if (plain.some((line) => line.trim())) parts.push({ text: plain.join("\n") });
+  if (!blank(plain.join("\n"))) parts.push({ text: plain.join("\n") });
   return parts;
 }
 
@@ -33,7 +33,7 @@ export function withBoards(text) {
 export function boardFigure(board, text) {
   return h(
     "figure",
-    { class: "board" },
+    { class: "board", "aria-label": `${board.name} board` },
     board.draw(),
     h("details", {}, h("summary", {}, "Board as text"), block(text)),
   );

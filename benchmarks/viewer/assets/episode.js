@@ -3,7 +3,7 @@
 import { count, h, number, replace, seconds, signed } from "./dom.js";
 import { boardFigure, withBoards } from "./boards.js";
 import { fences, passages, promptParts, whatIsNew } from "./segments.js";
-import { block, inline, plain } from "./text.js";
+import { blank, block, inline, plain, strip } from "./text.js";
 import { treeView } from "./tree.js";
 
 const HUES = 6; // colours for agents: a1 … a6 in the style sheet
@@ -123,7 +123,7 @@ function turnView(turn, { agents, shown, actions, seats }) {
       "section",
       { class: "answer", "aria-label": "Action" },
       h("div", { class: "caption" }, "Action"),
-      turn.action === "" ? h("p", { class: "note" }, "(nothing was written)") : written(turn.action),
+      blank(turn.action) ? h("p", { class: "note" }, turn.action ? "(blanks only)" : "(nothing was written)") : written(turn.action),
       turn.invalid !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "Refused: "), inline(turn.invalid, 2000)),
       chips("Reward", Object.entries(turn.reward_parts).map(([name, value]) => [name, signed(value), value < 0 ? "minus" : value > 0 ? "plus" : ""])),
       chips("Said by the environment", Object.entries(turn.info).map(([name, value]) => [name, told(value), ""])),
@@ -150,7 +150,7 @@ function told(value) {
 function promptView({ same, fresh, again }, agent, agents, actions) {
   return [
     same && repeated(same, "As before"),
-    fresh.trim() ? h("div", { class: "caption" }, same ? "New in the prompt" : "Prompt") : null,
+    !blank(fresh) ? h("div", { class: "caption" }, same ? "New in the prompt" : "Prompt") : null,
     promptParts(fresh, agent, agents, actions).map((part) => partView(part, agents)),
     again && repeated(again, "Instructions as before"),
   ];
@@ -175,7 +175,7 @@ function partView(part, agents) {
   }
   if (part.kind === "passages") return passagesView(part);
   if (part.kind === "output") return h("div", { class: "part output" }, h("div", { class: "caption" }, "Output of the program"), block(part.text));
-  const pieces = withBoards(part.text).map((piece) => (piece.board ? boardFigure(piece.board, piece.text) : block(piece.text.replace(/^\n+|\s+$/g, ""))));
+  const pieces = withBoards(part.text).map((piece) => (piece.board ? boardFigure(piece.board, piece.text) : block(strip(piece.text))));
   return part.kind === "note" ? h("div", { class: "part" }, h("div", { class: "caption" }, inline(part.title)), pieces) : pieces;
 }
 
@@ -191,7 +191,7 @@ function passagesView(part) {
 
 // What an agent wrote: prose as it stands, fenced code as code.
 export function written(text) {
-  return fences(text).map((part) => (part.kind === "prose" ? block(part.text.replace(/^\n+|\s+$/g, "")) : h(
+  return fences(text).map((part) => (part.kind === "prose" ? block(strip(part.text)) : h(
     "div",
     { class: "part code" },
     h("div", { class: "caption" }, part.language || "code"),

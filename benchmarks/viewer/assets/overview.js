@@ -96,7 +96,7 @@ function tournament(summary) {
     player.score ? estimate(player.score) : "–",
     ...["games", "wins", "draws", "losses", "forfeits"].map((key) => number(player[key], 0)),
   ]);
-  return h("figure", { class: "plot" }, h("figcaption", {}, "Ratings"), dataTable({ head, rows }, "Ratings"));
+  return h("figure", { class: "plot", "aria-label": "Ratings" }, h("figcaption", {}, "Ratings"), dataTable({ head, rows }, "Ratings"));
 }
 
 function plots(run, agents) {
@@ -123,7 +123,7 @@ function plots(run, agents) {
     }), { note: "share of the actions that were refused", format: percent, full: 1 }),
     run.reasons.length > 0 && h(
       "figure",
-      { class: "plot" },
+      { class: "plot", "aria-label": "Why actions were refused" },
       h("figcaption", {}, "Why actions were refused"),
       dataTable({ head: ["reason", "agent", "times"], rows: run.reasons.map(([agent, reason, times]) => [reason, agent, number(times, 0)]) }, "Why actions were refused"),
     ),

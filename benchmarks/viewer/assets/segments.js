@@ -1,5 +1,7 @@
 // Taking texts apart: what is new in a prompt, who said what in it, and where code begins and ends.
 
+import { blank, strip } from "./text.js";
+
 const WORTH_HIDING = 80; // characters that a repeated passage must have
 const LOOK_BACK = 8; // turns that a prompt is compared with
 
@@ -44,7 +46,7 @@ export function promptParts(text, agent, agents, actions) {
   let lines = [];
   let open = { kind: "plain", title: "" };
   const close = () => {
-    const body = lines.join("\n").replace(/^\n+|\s+$/g, "");
+    const body = strip(lines.join("\n"));
     if (body || open.kind !== "plain") parts.push({ ...open, text: body });
     lines = [];
   };
@@ -99,7 +101,7 @@ export function passages(text) {
     else if (found.length) found.at(-1).lines.push(line);
     else return null;
   }
-  return found.length ? found.map(({ title, lines }) => ({ title, text: lines.join("\n").trim() })) : null;
+  return found.length ? found.map(({ title, lines }) => ({ title, text: strip(lines.join("\n")) })) : null;
 }
 
 // A text as prose and fenced code: [{kind: "prose" | "code", language, text}].
@@ -113,5 +115,5 @@ export function fences(text) {
     from = found.index + found[0].length;
   }
   if (from < text.length) parts.push({ kind: "prose", text: text.slice(from) });
-  return parts.filter((part) => part.kind === "code" || part.text.trim());
+  return parts.filter((part) => part.kind === "code" || !blank(part.text));
 }

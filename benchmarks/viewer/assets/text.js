@@ -50,6 +50,12 @@ export function visible(text) {
   return nodes;
 }
 
+// Whether there is nothing to see in a text. JavaScript's own trim() would also take characters that must be shown.
+export const blank = (text) => /^[ \t\n]*$/.test(text);
+
+// A text without empty lines before and after it.
+export const strip = (text) => text.replace(/^\n+|[ \t\n]+$/g, "");
+
 // A short text within a line. Its direction is its own business.
 export function inline(text, limit = 200) {
   const cut = text.length > limit ? `${text.slice(0, whole(text, limit))}…` : text;
