@@ -19,6 +19,7 @@ const nav = h("nav", { "aria-label": "Views" });
 const dialog = helpDialog(settings);
 const theme = h("button", { type: "button", "aria-keyshortcuts": "d", onclick: nextTheme });
 const help = h("button", { type: "button", "aria-keyshortcuts": "?", "aria-label": "Keyboard shortcuts", onclick: openHelp }, "?");
+let shown = null; // the address that is shown
 let view = null; // what main shows: {key, element, update(route), step(by)}
 
 const app = { store: makeStore(), go, beside, wide: () => window.matchMedia("(min-width: 1000px)").matches };
@@ -32,6 +33,7 @@ function go(changes, { replace: inPlace = false } = {}) {
   const next = new URLSearchParams(Object.entries({ ...route(), ...changes }).filter(([, value]) => value !== undefined && value !== ""));
   if (inPlace) location.replace(`#${next}`);
   else location.hash = `#${next}`;
+  show(); // at once: the next key must find what this one has led to
 }
 
 const pages = (run) => ({
@@ -42,6 +44,7 @@ const pages = (run) => ({
 });
 
 function show() {
+  shown = location.hash;
   const now = route();
   const { runs } = app.store;
   const number = Number(now.run ?? 0) in runs ? Number(now.run ?? 0) : 0;
@@ -229,7 +232,7 @@ async function start() {
     replace(main, h("p", { class: "refusal", role: "alert" }, `The runs cannot be shown: ${problem.message}`));
     throw problem;
   }
-  window.addEventListener("hashchange", show);
+  window.addEventListener("hashchange", () => location.hash !== shown && show());
   document.addEventListener("keydown", onkey);
   document.documentElement.dataset.ready = "yes";
 }
