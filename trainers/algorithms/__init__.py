@@ -4,6 +4,8 @@
 :mod:`.algorithm`       :class:`Algorithm`: how to sample, score, group, scale, and which loss
 :mod:`.presets`         the published algorithms, by name
 :mod:`.advantages`      ``normalize`` (numpy) and ``compute_advantages`` (episodes in, one number a turn out)
+:mod:`.groups`          statistics of groups
+:mod:`.inflation`       Lemma 4.2 of Dr. MAS, measured
 :mod:`.scores`          what a turn is worth and what it is compared with, by name
 :mod:`.shaping`         length penalties and divergence in the reward; what a run knows of its turns
 :mod:`.baselines`       baselines that remember earlier batches

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainers.algorithms.advantages import GroupStatistics, score_turns, statistic_weights
+from trainers.algorithms.advantages import score_turns, statistic_weights
+from trainers.algorithms.groups import GroupStatistics
 from trainers.algorithms.scores import FloatArray, TurnBatch
 from trainers.algorithms.shaping import TurnFacts, overlong_penalties
 

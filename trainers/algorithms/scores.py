@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llm_envs import rewards
-from trainers.algorithms.shaping import FloatArray, TurnFacts, shaped_rewards
+from trainers.algorithms.shaping import TurnFacts, shaped_rewards
 
 if TYPE_CHECKING:
     from trainers.algorithms.algorithm import Algorithm
     from trainers.rollout.records import Episode, Turn
+
+FloatArray = NDArray[np.float64]
 
 _NUMBER = re.compile(r"_[0-9]+$")
 
