@@ -71,16 +71,16 @@ class StudySettings:
 
     grid_size: int = 5
     wall_ratio: float = 0.22
-    min_length: int = 4
+    min_length: int = 2
     tool: bool = True
     tokens: int = 500_000
     turns: int = 4
     eval_tasks: int = 1000
     hidden: int = 96
     layers: int = 3
-    demo_tasks: int = 4000
-    skill: float = 0.2
-    noise: float = 0.25
+    demo_tasks: int = 3000
+    skill: float = 0.3
+    noise: float = 0.1
     sft_epochs: int = 4
     sft_learning_rate: float = 2e-3
     candidates: int = 8

@@ -3,9 +3,9 @@
 AT-GRPO (arXiv 2510.11062, table 1, Qwen3-1.7B) reports plan-path success of 5 % for a single agent, 11 % after
 single-agent GRPO, and 96 % and 97 % after AT-GRPO with one policy and with one a role. Here a model of a third of a
 million parameters, with words of its own and a warm start on demonstrations that are mostly wrong, goes through the
-same comparison. **It is another model, another size and other texts** (:mod:`benchmarks.studies.short_plan_path`): the scout
-proposes cells and a simulator plays them, in the place of a coder whose Python runs in a sandbox. What carries over is
-the question, not the numbers.
+same comparison. **It is another model, another size and other texts** (:mod:`benchmarks.studies.short_plan_path`): the
+scout proposes cells and a simulator plays them, in the place of a coder whose Python runs in a sandbox. What carries
+over is the question, not the numbers.
 
 Arms (:data:`benchmarks.studies.arms.ARMS`): a single agent and a pair, each with the warm start alone; a single agent
 with GRPO; the pair with GRPO over whole episodes, with AT-GRPO and one policy, and with AT-GRPO and one policy a role.
@@ -91,7 +91,7 @@ def _run_arm(name: str, settings: StudySettings, models: dict[str, Path], folder
         return
     arm = ARMS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    started = {role: models[f"{arm.env}/{role}"] for role in (("scout", "planner") if arm.per_role else ("*",))}
+    started = dict.fromkeys(("scout", "planner") if arm.per_role else ("*",), models[arm.env])
     spent: dict[str, float] = {}
     playing = started
     clock = time.perf_counter()
@@ -148,10 +148,10 @@ def _train(
 
 
 def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]:
-    """The models that all arms start from: one for the single agent, one for the pair, and one for each of its roles.
+    """The models that the arms start from: one for the single agent, one for the pair, its roles learned together.
 
     Returns:
-        Folders by ``<environment>/<role>``.
+        Folders by environment.
     """
     base = out / "models" / "random"
     if not (base / "config.json").is_file():
@@ -164,27 +164,23 @@ def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]
     models: dict[str, Path] = {}
     for env in (SOLO, PAIR):
         episodes = _demonstrate(env, settings, out / "demonstrations" / f"{env}.jsonl")
-        for role in ("*",) if env == SOLO else ("*", "scout", "planner"):
-            folder = out / "models" / f"{env}-{role.replace('*', 'all')}"
-            models[f"{env}/{role}"] = folder
-            if (folder / "sft.json").is_file():
-                continue
-            shutil.rmtree(folder, ignore_errors=True)  # what an interrupted warm start has left
-            found = sft(
-                SFTConfig(
-                    [episodes],
-                    base,
-                    folder,
-                    agents=() if role == "*" else (role,),
-                    all_episodes=True,
-                    epochs=settings.sft_epochs,
-                    learning_rate=settings.sft_learning_rate,
-                    batch=64,
-                    micro_batch_tokens=16384,
-                    threads=1,
-                )
-            )
-            log(f"warm start {folder.name}: {found.turns} turns, held-out loss {found.held_out_loss:.3f} nats a token")
+        folder = models[env] = out / "models" / env
+        if (folder / "sft.json").is_file():
+            continue
+        shutil.rmtree(folder, ignore_errors=True)  # what an interrupted warm start has left
+        config = SFTConfig(
+            [episodes],
+            base,
+            folder,
+            all_episodes=True,
+            epochs=settings.sft_epochs,
+            learning_rate=settings.sft_learning_rate,
+            batch=64,
+            micro_batch_tokens=16384,
+            threads=1,
+        )
+        found = sft(config)
+        log(f"warm start {env}: {found.turns} turns, held-out loss {found.held_out_loss:.3f} nats a token")
     return models
 
 

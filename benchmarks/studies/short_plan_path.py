@@ -74,7 +74,7 @@ class ShortPlanPath1Agent(PlanPath):
         parts = {"progress": self.coefficients["progress"] * (left - self._left) / self._first_distance}
         if problem is not None:
             parts["illegal"] = self.coefficients["illegal"]
-        self._say(agent, f"{action}\n{_verdict(problem)} {made}\n{self._state_text(self._state)}")
+        self._say(agent, f"{action}\n{_verdict(problem)}\n{self._state_text(self._state)}")
         return self._next_turn(agent, parts, solved=self._solved(self._state))
 
     def _forfeit(self, agent: str) -> Outcome:
@@ -126,14 +126,14 @@ class ShortPlanPath2Agent(ShortPlanPath1Agent):
         if agent != "scout_0":
             return super()._play(agent, action)
         plan = self._read_plan(action)
-        reached, made, problem = self._follow(self._state, plan)
+        reached, _, problem = self._follow(self._state, plan)
         left = self._distance(reached)
         parts = {"proposal": self.coefficients["progress"] * max(0, self._best - left) / self._first_distance}
         self._best = min(self._best, left)
         if problem is not None:
             parts["illegal"] = self.coefficients["illegal"]
         self.proposal, self.proposal_solves = tuple(plan), self._solved(reached)
-        self._say(agent, f"{action}\n{self._report(reached, made, problem)}" if self.tool else action)
+        self._say(agent, f"{action}\n{self._report(reached, problem)}" if self.tool else action)
         return Outcome("planner_0", {agent: parts})
 
     def _forfeit(self, agent: str) -> Outcome:
@@ -143,14 +143,14 @@ class ShortPlanPath2Agent(ShortPlanPath1Agent):
         self._say(agent, "nothing")
         return Outcome("planner_0")
 
-    def _report(self, reached: int, made: int, problem: str | None) -> str:
+    def _report(self, reached: int, problem: str | None) -> str:
         """What the simulator says of a proposal."""
         grid = self._grid
         if self._solved(reached):
-            return f"sim goal {made}"
+            return "sim goal"
         around = (grid.after(reached, move) for move in "UDLR")
         free = " ".join(grid.name(cell) for cell in around if cell is not None)
-        return f"sim {_verdict(problem)} {made} at {grid.name(reached)} free {free}"
+        return f"sim {_verdict(problem)} at {grid.name(reached)} free {free}"
 
     def _oracle(self, agent: str) -> str:
         return super()._oracle("planner_0")
