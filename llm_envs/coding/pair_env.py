@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from llm_envs.coding.suites import MAX_TESTS, read_suite
 from llm_envs.core import Outcome, RenderMode, check_rounds
 from llm_envs.parsing import code_block
 from llm_envs.tasks import Task, TaskSet
+from llm_envs.tools.programs import parses
 
 PARSES, RUNS, HIDDEN = 0.1, 0.1, 0.8  # the coder's local parts
 VALID, KILLS = 0.2, 0.8  # the tester's
@@ -163,7 +163,7 @@ class Code2Agent(CodeEnv):
         worth = {
             "coder_0": {
                 "team": team,
-                "parses": PARSES * (self._program is not None and _parses(self._program)),
+                "parses": PARSES * (self._program is not None and parses(self._program)),
                 "runs": RUNS * (hidden is not None and hidden.ran),
                 "hidden": HIDDEN * (0.0 if hidden is None else hidden.fraction),
             },
@@ -252,12 +252,3 @@ class Code2Agent(CodeEnv):
             if self._quality([case]).valid:
                 return [case]
         return cases[:1]
-
-
-def _parses(program: str) -> bool:
-    """Whether ``program`` is Python. It is only parsed, never run here."""
-    try:
-        ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True

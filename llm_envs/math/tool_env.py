@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from llm_envs.math.base import BOX_EXAMPLES, SOLVE, GradeFunction, MathEnv
 from llm_envs.math.grading import Verdict
 from llm_envs.parsing import boxed, code_block
 from llm_envs.tasks import Task, TaskSet
+from llm_envs.tools.programs import parses, shown
 
 if TYPE_CHECKING:
     from llm_envs.tools.sandbox import RunResult
@@ -145,7 +145,7 @@ class MathTool2Agent(MathEnv):
             },
             "coder_0": {
                 "team": team,
-                "parses": PARSES * (program is not None and _parses(program)),
+                "parses": PARSES * (program is not None and parses(program)),
                 "runs": RUNS * (result is not None and result.status == "ok"),
                 "correct": CORRECT * (verdicts["coder_0"] is Verdict.CORRECT),
             },
@@ -161,7 +161,7 @@ class MathTool2Agent(MathEnv):
         self._say("reasoner_0", self._reasoner_text or "(no usable answer)")
         self._say("coder_0", self._coder_text or "(no usable program)")
         if result is not None:
-            self._said.append(_shown(result))
+            self._said.append(shown(result))
         agreed = (
             self._reasoner_answer is not None and printed is not None and self._agree(self._reasoner_answer, printed)
         )
@@ -192,23 +192,6 @@ def _run_in_sandbox(program: str) -> RunResult:
     return default_sandbox().run(program)
 
 
-def _parses(program: str) -> bool:
-    """Whether ``program`` is Python. It is only parsed, never run here."""
-    try:
-        ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
 def _last_line(output: str) -> str | None:
     lines = output.strip().splitlines()
     return lines[-1].strip() if lines else None
-
-
-def _shown(result: RunResult) -> str:
-    """What everybody reads of a run: its output or, where it failed, the end of its error message."""
-    if result.status == "ok":
-        return f"[output of the program]\n{result.stdout.strip()[-MAX_SHOWN_OUTPUT:] or '(nothing was printed)'}"
-    detail = result.stderr.strip().splitlines()[-1:] or [""]
-    return f"[output of the program]\n(failed: {result.status}) {detail[0][-MAX_SHOWN_OUTPUT:]}".rstrip()

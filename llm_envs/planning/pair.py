@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +12,7 @@ from llm_envs.core import Outcome, RenderMode
 from llm_envs.parsing import InvalidAction, code_block
 from llm_envs.planning.base import NO_PLAN, PlanningEnv
 from llm_envs.tasks import Task, TaskSet
+from llm_envs.tools.programs import parses, shown
 
 if TYPE_CHECKING:
     from llm_envs.tools.sandbox import RunResult
@@ -21,9 +21,6 @@ __all__ = ["PairEnv"]
 
 PARSES, RUNS, SOLVES = 0.1, 0.1, 0.8
 """What a program is worth to the coder: it is Python, it runs, the moves that it prints solve the task."""
-
-MAX_SHOWN_OUTPUT = 2000
-"""Characters of a program's output that the planner is shown: the last ones."""
 
 
 class PairEnv(PlanningEnv):
@@ -112,9 +109,9 @@ class PairEnv(PlanningEnv):
         result = self._run(program, self._program_input(self._state))
         ran = result.status == "ok"
         solves = ran and self._printed_solves(result.stdout)
-        worth = max(self._program_worth, PARSES * (ran or _parses(program)) + RUNS * ran + SOLVES * solves)
+        worth = max(self._program_worth, PARSES * (ran or parses(program)) + RUNS * ran + SOLVES * solves)
         gain, self._program_worth = worth - self._program_worth, worth
-        self._say(agent, f"{action}\n\n{_shown(result)}")
+        self._say(agent, f"{action}\n\n{shown(result)}")
         info = {"run_status": result.status, "isolation": result.isolation, "program_solves": solves}
         return Outcome("planner_0", {agent: {"program": gain}}, info={agent: info})
 
@@ -163,20 +160,3 @@ def _run_in_sandbox(program: str, stdin: str, *, time_limit: float) -> RunResult
     from llm_envs.tools.sandbox import Limits, default_sandbox
 
     return default_sandbox().run(program, stdin, limits=Limits(cpu_s=time_limit, wall_s=2 * time_limit))
-
-
-def _parses(program: str) -> bool:
-    """Whether ``program`` is Python. It is only parsed, never run here."""
-    try:
-        ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
-def _shown(result: RunResult) -> str:
-    """What everybody reads of a run: the end of its output or, where it failed, of its error message."""
-    if result.status == "ok":
-        return f"[output of the program]\n{result.stdout.strip()[-MAX_SHOWN_OUTPUT:] or '(nothing was printed)'}"
-    detail = result.stderr.strip().splitlines()[-1:] or [""]
-    return f"[output of the program]\n(failed: {result.status}) {detail[0][-MAX_SHOWN_OUTPUT:]}".rstrip()
