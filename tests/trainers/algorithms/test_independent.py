@@ -41,7 +41,7 @@ def random_team(build: Build, seed: int, *, masked: bool = True, env: str = "mat
                 local = {"format": round(rng.uniform(-1, 1), 3)} | ({"invalid": -0.1} if rng.random() < 0.2 else {})
                 extra = {
                     "masked": masked and rng.random() < 0.1,
-                    "observation": f"{agent} {rng.randint(0, 2)}",
+                    "observation": f"seen {rng.randint(0, 2)}",
                     "completion_tokens": rng.randint(1, 100),
                     "finish_reason": rng.choice(["stop", "stop", "length"]),
                 }
