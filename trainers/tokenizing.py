@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from tokenizers.pre_tokenizers import PreTokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -154,7 +155,7 @@ def _splitter() -> PreTokenizer:
     )
 
 
-def _word_level(words: Iterable[str], splitter: object) -> object:
+def _word_level(words: Iterable[str], splitter: PreTokenizer) -> Tokenizer:
     from tokenizers import Tokenizer, models
 
     names = [*SPECIAL, *(word for word in words if word not in SPECIAL)]
@@ -164,7 +165,7 @@ def _word_level(words: Iterable[str], splitter: object) -> object:
     return tokenizer
 
 
-def _finish(tokenizer: object) -> PreTrainedTokenizerFast:
+def _finish(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     wrapped = PreTrainedTokenizerFast(

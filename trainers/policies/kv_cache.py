@@ -18,6 +18,8 @@ _ROOM = 32
 class RoomyLayer(DynamicLayer):
     """The keys and values of one layer, in front of buffers that have room for more; shapes as in ``DynamicLayer``."""
 
+    keys: torch.Tensor
+    values: torch.Tensor
     _buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
