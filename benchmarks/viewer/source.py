@@ -154,7 +154,7 @@ class Source:
         return {"found": found, "next": None}
 
     def _sign(self) -> tuple[Any, ...]:
-        found = []
+        found: list[tuple[int, int, int] | None] = []
         for file in (self._episodes, *(self.path / name for name in (ERRORS, TIMINGS, METRICS_FILE))):
             try:
                 state = file.stat()

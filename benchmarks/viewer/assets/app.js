@@ -22,7 +22,7 @@ const help = h("button", { type: "button", "aria-keyshortcuts": "?", "aria-label
 let shown = null; // the address that is shown
 let view = null; // what main shows: {key, element, update(route), step(by)}
 
-const app = { store: makeStore(), go, beside, wide: () => window.matchMedia("(min-width: 1000px)").matches };
+const app = { store: makeStore(), go, beside, counterpart, wide: () => window.matchMedia("(min-width: 1000px)").matches };
 
 function route() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -89,14 +89,24 @@ function partner(number, asked) {
   return found < 0 ? number : found;
 }
 
-// Open an episode side by side with another run's, or with another sample.
+// The run to see an episode side by side with: another one that has it, or its own if that has the task once more.
+function counterpart(number, n) {
+  const { id, task } = app.store.runs[number].columns;
+  const found = app.store.runs.findIndex((run, other) => other !== number && run.columns.id.includes(id[n]));
+  if (found >= 0) return found;
+  return task.indexOf(task[n]) === task.lastIndexOf(task[n]) ? null : number;
+}
+
 function beside(n) {
-  const now = route();
-  const number = view.number;
-  const made = new CompareView(app, number, partner(number, now.other));
-  const at = made.pairs.findIndex((pair) => pair.at[0] === n || (made.runs[0] === made.runs[1] && pair.at[1] === n));
-  if (at < 0) announce("No other episode of this task is loaded.");
-  else go({ view: "compare", run: number, pair: at, ep: undefined });
+  const { number } = view;
+  const other = counterpart(number, n);
+  if (other === null) {
+    announce("No other episode of this task is loaded.");
+    return;
+  }
+  const { pairs } = new CompareView(app, number, other);
+  const at = pairs.findIndex((pair) => pair.at[0] === n || (other === number && pair.at[1] === n));
+  go({ view: "compare", run: number, other, pair: at, ep: undefined });
 }
 
 function focusMain() {

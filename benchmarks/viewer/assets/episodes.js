@@ -141,14 +141,13 @@ export class EpisodesView {
   bar(n) {
     const at = this.shown.indexOf(n);
     const button = (label, shortcut, act, off = false) => h("button", { type: "button", onclick: act, disabled: off, "aria-keyshortcuts": shortcut, title: `Shortcut: ${shortcut}` }, label);
-    const others = this.app.store.runs.length > 1 || this.run.columns.task.filter((task) => task === this.run.columns.task[n]).length > 1;
     return h(
       "div",
       { class: "bar", role: "toolbar", "aria-label": "Episode" },
       button("← List", "Escape", () => this.app.go({ ep: undefined })),
       button("Previous", "p", () => this.step(-1), at === 0),
       button("Next", "n", () => this.step(1), at >= 0 && at === this.shown.length - 1),
-      others && button("Side by side", "b", () => this.app.beside(n)),
+      this.app.counterpart(this.number, n) !== null && button("Side by side", "b", () => this.app.beside(n)),
     );
   }
 

@@ -1,6 +1,6 @@
 // A run as a whole: what it is, how it went, and where tokens and time went.
 
-import { h, number, percent, replace, seconds, signed } from "./dom.js";
+import { count, h, number, percent, replace, seconds, signed } from "./dom.js";
 import { bars, dataTable, histograms, intervals } from "./charts.js";
 import { inline } from "./text.js";
 import { ERROR, returnOf } from "./filters.js";
@@ -47,8 +47,8 @@ function tiles(run, openStatus) {
     ["errors", number(errors, 0), "error"],
     ["turns an episode", number(n ? all / n : null)],
     ["invalid actions", all ? percent(sum(invalid) / all) : "–", "invalid"],
-    ["tokens written an episode", sum(tokens) ? number(sum(tokens) / n, 0) : "–"],
-    ["seconds an episode", timed.length ? seconds(sum(timed) / timed.length) : "–"],
+    sum(tokens) > 0 && ["tokens written an episode", number(sum(tokens) / n, 0)],
+    timed.length > 0 && ["time an episode", seconds(sum(timed) / timed.length)],
   ].filter(Boolean);
   return h("dl", { class: "tiles" }, found.map(([name, value, target]) => h(
     "div",
@@ -79,7 +79,7 @@ function headlinePlots(run, summary) {
     found.length && intervals("Success", found, { note: "95 % intervals" }),
     run.difficulty.length > 0 && intervals(
       "Success by difficulty of the task",
-      run.difficulty.map((level) => row(`${span(level)} (${number(level.episodes, 0)} episodes)`, level)),
+      run.difficulty.map((level) => row(`${span(level)} (${count(level.episodes, "episode")})`, level)),
       { note: "as the environment measures it, 95 % intervals", head: ["difficulty", "mean", "95 % interval"] },
     ),
   ];
