@@ -17,6 +17,8 @@ GAME_HELP = (
     "Commands: :prompt shows the whole prompt, :moves the legal moves, :oracle plays this turn for you, :quit leaves."
 )
 
+UNSEEN = "(It has moved. What you may know of that is in your prompt.)"
+
 Others = Callable[[Any, str, int], str]
 """``others(env, agent, turn)`` returns the action of an agent that the person does not play."""
 
@@ -26,6 +28,9 @@ class Session:
 
     In a game (an environment that lists legal moves) only what is new is shown after the first prompt, and what the
     person types is tried on a copy first, so that a slip of the keyboard does not forfeit the game.
+
+    Of what the rest say the person reads no more, and no sooner, than the agent in whose place it sits: an answer that
+    is given at the same time is shown after the person's own, a move that the game hides is not shown.
 
     Args:
         env: The environment, after its reset.
@@ -41,6 +46,7 @@ class Session:
         self._name = name
         self._game = callable(getattr(env.unwrapped, "legal_actions", None))
         self._shown: dict[str, list[str]] = {}
+        self._held: list[str] = []
 
     def play(self) -> bool:
         """Play to the end, and say how it went. Returns whether the person stayed until then."""
@@ -65,13 +71,18 @@ class Session:
             else:
                 action = self._others(env.unwrapped, agent, turn)
             turn += 1
+            mine_next = any(other in self._you for other in env.unwrapped.round_agents[1:])
             env.step(action)
             if agent in self._you:
                 reason = env.infos[agent].get("invalid_action")
                 if reason:
                     _say(f"(unusable: {printable(reason)})\n")
             else:
-                _say(f"\n--- {agent} ({self._name}) ---\n{printable(action)}\n")
+                text = printable(action) if getattr(env.unwrapped, "public_moves", True) else UNSEEN
+                self._held.append(f"\n--- {agent} ({self._name}) ---\n{text}\n")
+            if not mine_next:  # nobody of the person's is still to act on what was known before
+                _say("".join(self._held))
+                self._held = []
         self._say_result(infos, totals, bool(termination))
         return True
 

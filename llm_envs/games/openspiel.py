@@ -116,13 +116,18 @@ class OpenSpiel(TextEnv):
         super().__init__(
             players,
             deals,
-            examples=_examples(Match(self.rules, 0), players),
+            examples=_examples(_first(self.rules, parameters), players),
             max_retries=max_retries,
             invalid_penalty=invalid_penalty,
             render_mode=render_mode,
         )
 
     # ---- beyond PettingZoo -----------------------------------------------------------------------------------------
+
+    @property
+    def public_moves(self) -> bool:
+        """Whether every player sees every move, once it is made."""
+        return self.rules.open
 
     def legal_actions(self, agent: str) -> list[str]:
         """The action texts that are legal for ``agent`` now, by number; none unless it is to move."""
@@ -273,6 +278,22 @@ def _question(rules: Rules, parameters: dict[str, Any]) -> str:
     if rules.one_shot and not rules.chance:
         lines += [line for line in str(game.new_initial_state()).strip().splitlines() if "Terminal?" not in line]
     return "\n".join(lines)
+
+
+def _first(rules: Rules, parameters: dict[str, Any]) -> Match:
+    """A match that has begun.
+
+    Raises:
+        gymnasium.error.Error: With these parameters nobody has a move, or OpenSpiel fails.
+    """
+    try:
+        match = Match(rules, 0)
+        playable = any(match.legal(player) for player in match.movers())
+    except (LookupError, RuntimeError, ValueError) as failure:
+        raise error.Error(f"OpenSpiel cannot start {rules.name} with {parameters}: {failure!r}.") from failure
+    if not playable:
+        raise error.Error(f"Nobody can move in OpenSpiel's {rules.name} with {parameters}.")
+    return match
 
 
 def _examples(match: Match, players: Sequence[str]) -> dict[str, tuple[str, ...]]:

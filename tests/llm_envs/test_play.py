@@ -89,6 +89,25 @@ def test_a_game_of_openspiel(typed, capsys):
     assert "You " in capsys.readouterr().out.rpartition("\n\n")[2]
 
 
+def test_a_choice_made_at_the_same_time_is_shown_after_ones_own(typed, capsys):
+    asked = []
+    typed("0")
+    answer = builtins.input
+    builtins.input = lambda prompt: asked.append(capsys.readouterr().out) or answer(prompt)
+    assert main(["play", "openspiel/oshi_zumo", "--you", "player_1", "--opponent", "random", "--seed", "0"]) == 130
+    first, second = asked[:2]
+    assert "--- player_0 (random) ---" not in first
+    assert second.count("--- player_0 (random) ---\n[") == 1
+
+
+def test_a_move_that_the_game_hides_is_not_shown(typed, capsys):
+    typed("0", "1", ":quit")
+    assert main(["play", "openspiel/phantom_ttt", "--you", "player_0", "--opponent", "random", "--seed", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "--- player_1 (random) ---\n(It has moved." in out
+    assert "--- player_1 (random) ---\n[" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
