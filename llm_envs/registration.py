@@ -87,9 +87,11 @@ def parse_env_id(env_id: str) -> tuple[str, int | None]:
     """
     match = ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
-        raise error.Error(
-            f"Malformed environment ID: {env_id}. (Currently all IDs must be of the form (env-name)[-v(version)].)"
-        )
+        hint = ""
+        if isinstance(env_id, str) and "(" in env_id and env_id.startswith(tuple(f"{name}/" for name in ADAPTERS)):
+            hint = f" Parameters of a game are keyword arguments: make({env_id.partition('(')[0]!r}, players=3)."
+        form = "(Currently all IDs must be of the form (env-name)[-v(version)].)"
+        raise error.Error(f"Malformed environment ID: {env_id}. {form}{hint}")
     namespace, name = match["namespace"], match["name"]
     if namespace not in (None, NAMESPACE, *ADAPTERS):
         close = difflib.get_close_matches(namespace, ADAPTERS, n=1) or [NAMESPACE]
@@ -234,6 +236,8 @@ def _check_name_exists(name: str, versions: list[int]) -> None:
         return
     suggestion = difflib.get_close_matches(name, {s.name for s in registry.values()}, n=1)
     hint = f" Did you mean: `{suggestion[0]}`?" if suggestion else " `llm-envs list` shows all environments."
+    if name in ADAPTERS:
+        hint = f" Name one of its games: `{name}/<game>`; `llm-envs list {name}` shows them."
     raise error.NameNotFound(f"Environment `{name}` doesn't exist.{hint}")
 
 

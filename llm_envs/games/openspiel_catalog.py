@@ -40,6 +40,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 """For each game that cannot be loaded without parameters, some that it can be loaded with."""
 
+SIZES = frozenset(
+    "board_height board_size board_width columns height m n num_cols num_rows players rows size width".split()
+)
+"""Parameters that are a number of cells or players. OpenSpiel takes 0 for most of them and ends the process later."""
+
 NEEDS_FILE = ("efg_game", "nfg_game")
 """Games that are read from a file of the user's: parameter ``filename``."""
 
@@ -227,4 +232,6 @@ def _value(name: str, parameter: str, value: Any, default: Any) -> Any:
             f"`{parameter}` of `{name}` must be of type {type(default).__name__} (default: {default!r}), "
             f"actual value: {value!r}."
         )
+    if isinstance(default, int) and default > 0 and parameter in SIZES and value < 1:
+        raise error.Error(f"`{parameter}` of `{name}` must be 1 or more (default: {default}), actual value: {value!r}.")
     return value

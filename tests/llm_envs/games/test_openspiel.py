@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import pickle
 import random
+import re
 import subprocess
 import sys
 
@@ -542,6 +543,17 @@ def test_ids():
         ("openspiel/hex", {"turn_limt": 3}, UnknownArgument, "Did you mean: `turn_limit`"),
         ("openspiel/hex", {"board_size": "3"}, error.Error, "must be of type int"),
         ("openspiel/hex", {"swap": 1}, error.Error, "must be of type bool"),
+        ("openspiel/hex", {"board_size": -3}, error.Error, "`board_size` of `hex` must be 1 or more"),
+        ("openspiel/connect_four", {"rows": 0}, error.Error, "`rows` of `connect_four` must be 1 or more"),
+        (
+            "openspiel/goofspiel",
+            {"num_cards": 0},
+            error.Error,
+            "OpenSpiel cannot start goofspiel with {'num_cards': 0}",
+        ),
+        ("openspiel/nim", {"pile_sizes": "0"}, error.Error, "Nobody can move in OpenSpiel's nim"),
+        ("openspiel/kuhn_poker(players=3)", {}, error.Error, "make('openspiel/kuhn_poker', players=3)"),
+        ("openspiel", {}, error.NameNotFound, "`openspiel/<game>`; `llm-envs list openspiel`"),
         ("openspiel/kuhn_poker", {"players": 99}, error.Error, "OpenSpiel refuses kuhn_poker"),
         ("openspiel/kuhn_poker", {"invalid_penalty": -1.0}, error.Error, "must be 0 in a zero-sum game"),
         ("openspiel/mfg_garnet", {}, error.Error, "mean-field"),
@@ -556,7 +568,7 @@ def test_ids():
     ],
 )
 def test_errors_name_the_value_and_the_fix(env_id, kwargs, kind, message):
-    with pytest.raises(kind, match=message.replace("(", r"\(")):
+    with pytest.raises(kind, match=re.escape(message)):
         llm_envs.make(env_id, **kwargs)
 
 
