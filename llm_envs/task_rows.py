@@ -13,7 +13,19 @@ from typing import Any
 
 from llm_envs.tasks import Draft, ListTaskSet, Task, TaskError, normalise
 
-__all__ = ["Columns", "Row", "RowError", "RowReader", "Sources", "build", "column", "load_splits", "pick", "read_row"]
+__all__ = [
+    "Columns",
+    "ContentError",
+    "Row",
+    "RowError",
+    "RowReader",
+    "Sources",
+    "build",
+    "column",
+    "load_splits",
+    "pick",
+    "read_row",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +47,10 @@ DATA_COLUMNS = ("subject", "level", "difficulty")
 
 class RowError(ValueError):
     """A row cannot be read. The message is the reason; the loader adds the place and the columns there are."""
+
+
+class ContentError(RowError):
+    """What is in a row cannot be used, and no other choice of columns would mend it: a puzzle without a solution."""
 
 
 def column(row: Row, path: str) -> Any:
@@ -113,6 +129,11 @@ def _check_columns(columns: Any) -> Columns:
     return columns
 
 
+def _choose_columns(row: Row) -> str:
+    names = ", ".join(map(repr, row))
+    return f'The columns are: {names}. Say which to use with columns={{"question": …, "answer": …}}'
+
+
 def build(
     rows: Iterable[tuple[str, Row]],
     prefix: str,
@@ -146,10 +167,8 @@ def build(
             draft = reader(row, columns)
             row_id = pick(row, columns, "id", ()) if "id" in columns else _own_id(row)
         except RowError as error:
-            message = (
-                f"{place}: {error}. The columns are: {', '.join(map(repr, row))}. Say which to use with "
-                'columns={"question": …, "answer": …}, or leave such rows out with skip_bad_rows=True.'
-            )
+            message = f"{place}: {error}. {'Mend it' if isinstance(error, ContentError) else _choose_columns(row)}, or "
+            message += "leave such rows out with skip_bad_rows=True."
             if not skip_bad_rows:
                 raise TaskError(message) from error
             bad, first_bad = bad + 1, first_bad or message

@@ -27,7 +27,7 @@ from llm_envs.games.sudoku import BOXES, Grid, grid_line, grid_text, parse_grid
 from llm_envs.games.sudoku_generator import check_puzzle_options, draw_puzzle, relabel
 from llm_envs.games.sudoku_grading import difficulty_of, hardest_technique
 from llm_envs.games.sudoku_solver import solutions
-from llm_envs.task_rows import Columns, Row, RowError
+from llm_envs.task_rows import Columns, ContentError, Row, RowError
 from llm_envs.tasks import (
     Draft,
     ListTaskSet,
@@ -179,7 +179,7 @@ def read_sudoku_row(row: Row, columns: Columns) -> Draft:
     try:
         question, answer, data = sudoku_draft(parse_grid(puzzle))
     except error.Error as reason:
-        raise RowError(str(reason)) from reason
+        raise ContentError(str(reason)) from reason
     return Draft(question, answer, {**task_rows.extra_data(row, columns), **data})
 
 

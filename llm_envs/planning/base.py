@@ -113,10 +113,14 @@ class PlanningEnv(TextEnv):
         if isinstance(self.max_moves, bool) or not isinstance(self.max_moves, int) or self.max_moves < 1:
             raise error.Error(f"`max_moves` must be an integer of 1 or more, actual value: {max_moves!r}.")
         self.notation = next(iter(self.notations)) if notation is None else notation
-        if self.notation not in self.notations:
+        if not isinstance(self.notation, str) or self.notation not in self.notations:
             raise error.Error(f"`notation` must be one of {', '.join(self.notations)}, actual value: {notation!r}.")
         self.list_form = self.notations[self.notation]
         self.coefficients = FrozenDict({**self.default_rewards, **_check_rewards(rewards or {}, self.default_rewards)})
+        if task_options is not None and not isinstance(task_options, Mapping):
+            raise error.Error(
+                f"`task_options` must be a mapping such as {{'seed': 1}}, actual value: {task_options!r}."
+            )
         super().__init__(
             self.roles,
             self._load_tasks(self.default_tasks if tasks is None else tasks, split, **(task_options or {})),
@@ -283,8 +287,10 @@ def _check_rewards(given: Mapping[str, float], known: Mapping[str, float]) -> di
     """``given``, if it has no key that is not ``known``.
 
     Raises:
-        gymnasium.error.Error: It has, or a coefficient is not a finite number.
+        gymnasium.error.Error: It has, it is no mapping, or a coefficient is not a finite number.
     """
+    if not isinstance(given, Mapping):
+        raise error.Error(f"`rewards` must be a mapping such as {{'step': 0}}, actual value: {given!r}.")
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -27,7 +27,7 @@ from llm_envs import task_rows
 from llm_envs.planning.blocksworld import TABLE, Goal, State
 from llm_envs.planning.blocksworld_facts import FactError, Problem
 from llm_envs.planning.blocksworld_solver import best_plan
-from llm_envs.task_rows import Columns, Row, RowError
+from llm_envs.task_rows import Columns, ContentError, Row, RowError
 from llm_envs.tasks import (
     Draft,
     ListTaskSet,
@@ -177,7 +177,13 @@ def load_blocksworld(split: str | None = None, *, size: int | None = None, seed:
     chosen = {**DEFAULTS, **options}
     _check_options(**chosen)
     if chosen["blocks"] <= LISTED_BLOCKS:
-        return enumerate_tasks(DEFAULT_TASKS, split, _listed(**chosen), size=size, seed=seed)
+        listed = _listed(**chosen)
+        if not listed:
+            raise TaskError(
+                f"{DEFAULT_TASKS}: no problem with blocks={chosen['blocks']} has a shortest plan of "
+                f"min_length={chosen['min_length']} to max_length={chosen['max_length']} operators; choose wider limits"
+            )
+        return enumerate_tasks(DEFAULT_TASKS, split, listed, size=size, seed=seed)
     draw_blocksworld(random.Random(0), **chosen)  # impossible lengths are refused here and not at the first reset
     return ProceduralTaskSet(DEFAULT_TASKS, split, draw_blocksworld, options=chosen, size=size, seed=seed)
 
@@ -214,7 +220,7 @@ def read_blocksworld_row(row: Row, columns: Columns) -> Draft:
     try:
         draft = _draft(Problem.from_facts(named, initial, goal))
     except FactError as reason:
-        raise RowError(f"not a blocks-world problem: {reason}") from reason
+        raise ContentError(f"not a blocks-world problem: {reason}") from reason
     extra = task_rows.extra_data(row, columns)
     return draft._replace(data={**extra, **draft.data})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,7 +72,7 @@ class PairEnv(PlanningEnv):
         task_options: Mapping[str, Any] | None = None,
         render_mode: RenderMode = None,
     ) -> None:
-        if not 0 < time_limit < float("inf"):
+        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not 0 < time_limit < math.inf:
             raise error.Error(f"`time_limit` must be a number of seconds above 0, actual value: {time_limit!r}.")
         super().__init__(
             tasks,

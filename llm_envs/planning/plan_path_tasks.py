@@ -22,7 +22,7 @@ from typing import Any
 
 from llm_envs import task_rows
 from llm_envs.planning.grid import Grid, MapError, draw_grid
-from llm_envs.task_rows import Columns, Row, RowError
+from llm_envs.task_rows import Columns, ContentError, Row, RowError
 from llm_envs.tasks import (
     Draft,
     ListTaskSet,
@@ -79,7 +79,7 @@ def read_map_row(row: Row, columns: Columns) -> Draft:
     try:
         draft = _draft(Grid(value.split() if isinstance(value, str) else value))
     except MapError as reason:
-        raise RowError(f"the map cannot be played: {reason}") from reason
+        raise ContentError(f"the map cannot be played: {reason}") from reason
     extra = {name: kept for name, kept in task_rows.extra_data(row, columns).items() if name != "map"}
     return draft._replace(data={**extra, **draft.data})
 
@@ -128,7 +128,7 @@ def _draft(grid: Grid) -> Draft:
 
 def _load_maps(path: Path, split: str | None) -> TaskSet:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as reason:
         raise TaskError(f"the file of maps {str(path)!r} cannot be read: {reason}") from reason
     tasks: list[Task] = []

@@ -20,7 +20,7 @@ from llm_envs import task_rows
 from llm_envs.planning.sokoban import LevelError, State, parse_level, render, solved
 from llm_envs.planning.sokoban_levels import parse_levels
 from llm_envs.planning.sokoban_rooms import FLOOR, draw_room
-from llm_envs.task_rows import Columns, Row, RowError
+from llm_envs.task_rows import Columns, ContentError, Row, RowError
 from llm_envs.tasks import (
     Draft,
     ListTaskSet,
@@ -71,7 +71,7 @@ def load_sokoban(
     """
     reject_options(DEFAULT_TASKS, options, (*OPTIONS, "size", "seed"))
     split = check_split(DEFAULT_TASKS, split or "train")
-    sides = (grid_size, grid_size) if isinstance(grid_size, int) else tuple(grid_size)
+    sides = tuple(grid_size) if isinstance(grid_size, Sequence) else (grid_size, grid_size)
     if len(sides) != 2 or not all(type(side) is int and 4 <= side <= _MAX_SIDE for side in sides):
         raise TaskError(
             f"{DEFAULT_TASKS}: grid_size must be a whole number from 4 to {_MAX_SIDE}, or a pair of them, got "
@@ -159,9 +159,9 @@ def read_level_row(row: Row, columns: Columns) -> Draft:
     try:
         start = parse_level(value)
     except LevelError as reason:
-        raise RowError(f"the level cannot be played: {reason}") from reason
+        raise ContentError(f"the level cannot be played: {reason}") from reason
     if solved(start):
-        raise RowError("the level is solved already")
+        raise ContentError("the level is solved already")
     draft = _draft(start)
     return draft._replace(data={**task_rows.extra_data(row, columns), **draft.data})
 

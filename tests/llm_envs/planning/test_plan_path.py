@@ -397,7 +397,7 @@ def test_bad_options_are_refused_before_the_first_episode(options, message):
 
 def test_maps_from_a_text_file(tmp_path):
     path = tmp_path / "levels.txt"
-    path.write_text("\n\nA..#\n.#..\n...G\n\n\nA#G  \n...\n...\n", encoding="utf-8")
+    path.write_text("\n\nA..#\n.#..\n...G\n\n\nA#G  \n...\n...\n", encoding="utf-8-sig")  # as Windows writes it
     env = llm_envs.make("plan-path-1agent", tasks=str(path), order_enforcing=False)
     assert [(task.id, task.data["optimal_length"]) for task in env.tasks] == [("levels/0", 5), ("levels/1", 4)]
     env.reset(options={"task_index": 1})

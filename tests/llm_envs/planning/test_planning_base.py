@@ -164,12 +164,21 @@ def test_coefficients_can_be_changed():
         ({"rewards": {"goal": True}}, "finite number"),
         ({"max_moves": 0}, "`max_moves` must be an integer of 1 or more, actual value: 0"),
         ({"max_rounds": 0}, "`max_rounds` must be"),
+        ({"rewards": 3}, r"`rewards` must be a mapping such as {'step': 0}, actual value: 3"),
+        ({"task_options": 3}, r"`task_options` must be a mapping such as {'seed': 1}, actual value: 3"),
+        ({"notation": ["moves"]}, r"`notation` must be one of moves, actual value: \['moves'\]"),
         ({"notation": "words"}, "`notation` must be one of moves, actual value: 'words'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(error.Error, match=message):
         Line(**arguments)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan"), "3", True, None])
+def test_a_bad_time_limit_is_refused(seconds):
+    with pytest.raises(error.Error, match="`time_limit` must be a number of seconds above 0"):
+        LinePair(time_limit=seconds)
 
 
 plans = st.lists(st.sampled_from("LR"), min_size=1, max_size=8).map(lambda plan: f"[{', '.join(plan)}]")

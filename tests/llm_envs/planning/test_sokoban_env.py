@@ -368,6 +368,8 @@ def test_same_episodes_in_every_process(repository):
         ({"grid_size": 3}, "sokoban: grid_size must be a whole number from 4 to 20, or a pair of them, got 3"),
         ({"grid_size": (6, 6, 6)}, "or a pair of them"),
         ({"grid_size": (6, 2.5)}, "or a pair of them"),
+        ({"grid_size": 6.0}, "or a pair of them, got 6.0"),
+        ({"grid_size": "66"}, "or a pair of them, got '66'"),
         ({"boxes": 0}, "sokoban: boxes must be a whole number from 1 to 8, got 0"),
         ({"boxes": 8}, "boxes=8 needs 17 cells of floor, a room with grid_size=6 and wall_ratio=0.2 has 13"),
         ({"wall_ratio": 0.9}, "sokoban: wall_ratio must be a number from 0 to 0.7, got 0.9"),
