@@ -64,11 +64,12 @@ class SingleAgentView(gymnasium.Env[str, str]):
         env: A text environment, or the id of a registered one.
         agent: The seat; may be left out where there is only one.
         others: Who plays every other seat: a policy by name or a function, as in :func:`as_gym`.
-        render_mode: As in the environment.
+        render_mode: Of the environment, where ``env`` is an id.
         **kwargs: Arguments of the environment, where ``env`` is an id.
 
     Raises:
-        gymnasium.error.Error: The seat does not exist, or other seats have nobody to play them.
+        gymnasium.error.Error: The seat does not exist, other seats have nobody to play them, or arguments are given for
+            an environment that is made already.
 
     >>> seat = SingleAgentView("math-2agent", agent="solver_0", others=play_oracle)
     >>> observation, info = seat.reset(seed=0)
@@ -85,11 +86,16 @@ class SingleAgentView(gymnasium.Env[str, str]):
         render_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        made = (
-            make(env, order_enforcing=False, render_mode=render_mode, **kwargs)
-            if isinstance(env, str)
-            else env.unwrapped
-        )
+        if isinstance(env, str):
+            made = make(env, order_enforcing=False, render_mode=render_mode, **kwargs)
+        else:
+            made = getattr(env, "unwrapped", env)
+            given = [*kwargs, *(["render_mode"] if render_mode is not None else [])]
+            if given:
+                raise error.Error(
+                    f"The environment is made already, {', '.join(given)} would change nothing. Pass its id, or make "
+                    "it with them."
+                )
         if not isinstance(made, TextEnv):
             raise error.Error(f"SingleAgentView shows text environments, got {type(made).__name__}.")
         self.env = made
@@ -104,6 +110,8 @@ class SingleAgentView(gymnasium.Env[str, str]):
                 "Who plays the other seats? Pass others='oracle', others='random', or a function (env, agent) -> text "
                 "such as others=play_oracle."
             )
+        if others is not None and not isinstance(others, str) and not callable(others):
+            raise error.Error(f"`others` must be a name or a function (env, agent) -> text, actual value: {others!r}.")
         self._others = _named(others, made) if isinstance(others, str) else others
         self.metadata = made.metadata
         self.render_mode = made.render_mode

@@ -120,6 +120,17 @@ def test_errors_of_the_other_seats():
         llm_envs.as_gym("tictactoe", agent="player_0", others="randon")
     with pytest.raises(error.Error, match="minimax cannot play"):
         llm_envs.as_gym("openspiel/kuhn_poker", agent="player_0", others="minimax")
+    with pytest.raises(error.Error, match=r"`others` must be a name or a function .*actual value: 5"):
+        llm_envs.as_gym("tictactoe", agent="player_0", others=5)
+
+
+def test_arguments_for_an_environment_that_is_made_are_refused():
+    env = llm_envs.make("tictactoe")
+    for arguments in ({"max_retries": 4}, {"render_mode": "ansi"}):
+        with pytest.raises(error.Error, match=f"made already, {next(iter(arguments))} would change nothing"):
+            SingleAgentView(env, agent="player_0", others="random", **arguments)
+    with pytest.raises(error.Error, match="shows text environments, got int"):
+        SingleAgentView(3, agent="player_0", others="random")
 
 
 def test_as_gym_is_an_attribute_of_the_package():
