@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 
 import pytest
 
@@ -45,9 +46,14 @@ def test_list_names_the_games_of_a_library(capsys):
 def test_info_teaches(env_id, capsys):
     assert main(["info", env_id]) == 0
     out = capsys.readouterr().out
-    for heading in ("## Observations", "## Actions", "## Rewards", "## Episode end", "Arguments", "max_rounds: int = "):
+    for heading in ("## Observations", "## Actions", "## Rewards", "## Episode end", "\nArguments\n  tasks: "):
         assert heading in out
-    assert any(f"  | {start}" in out for start in ("Problem:", "Question:"))
+    for name in inspect.signature(llm_envs.spec(env_id).load()).parameters:
+        assert f"\n  {name}: " in out
+    env = llm_envs.make(env_id)
+    env.reset(seed=0)
+    prompt = str(env.observe(env.agent_selection)).splitlines()
+    assert out.endswith("".join(f"  | {line}\n" for line in prompt))
 
 
 def test_unknown_id_is_an_error_with_a_suggestion(capsys):
