@@ -1,6 +1,6 @@
 """AT-GRPO (Stronger-MAS, arXiv 2510.11062): trees of K candidates a turn, compared with those of the same prompt.
 
-  python -m trainers.scripts.at_grpo                     a tiny model finds its way through maps of six cells
+  python -m trainers.scripts.at_grpo                     a tiny model learns which way to go in a corridor of four cells
   python -m trainers.scripts.at_grpo --env plan-path-2agent --env-kwargs '{}' --model Qwen/Qwen3-1.7B \
       --max-tokens 1024 --candidates 4 --lr 5e-6
 
@@ -35,10 +35,10 @@ from trainers.rollout.tree import TreeSampling, run_tree
 from trainers.team import Team
 from trainers.weight_sync import make_sync
 
-# The toy: maps of two rows and three columns without walls, and a model whose words are moves and places.
-TOY = {"task_options": {"grid_size": [2, 3], "wall_ratio": 0.0}, "max_rounds": 3}
+# The toy: a corridor of four cells, and a model whose words are moves and places.
+TOY = {"task_options": {"grid_size": [1, 4], "wall_ratio": 0.0}, "max_rounds": 3}
 WORDS = ["[U]", "[D]", "[L]", "[R]", "You", "at", "goal"]
-WORDS += [f"r{row}c{column}{end}" for row in range(2) for column in range(3) for end in ",."]
+WORDS += [f"r0c{column}{end}" for column in range(4) for end in ",."]
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -46,9 +46,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default="plan-path-1agent", help="environment; all its agents share one policy")
-    add("--env-kwargs", type=json.loads, default=TOY, metavar="JSON", help="its arguments (default: six cells)")
+    add("--env-kwargs", type=json.loads, default=TOY, metavar="JSON", help="its arguments (default: four cells)")
     add("--model", help="model folder, hub id or smollm2-135m (default: a new one of 20 thousand parameters)")
-    add("--updates", type=int, default=50, help="weight updates")
+    add("--updates", type=int, default=40, help="weight updates")
     add("--tasks", type=int, default=12, help="trees an update, each of another task")
     add("--candidates", type=int, default=8, help="K, answers to each prompt")
     add("--team-weight", type=float, default=1.0, help="alpha, the weight of the shared outcome in r")

@@ -1,6 +1,6 @@
 """Self-play with role-conditioned advantages (SPIRAL, arXiv 2506.24119): one policy plays both seats of Kuhn poker.
 
-  python -m trainers.scripts.self_play_rae               a tiny model learns to play; --updates 400 plays on
+  python -m trainers.scripts.self_play_rae               a tiny model learns the rules
 
 Each seat has a baseline of its own, since in a zero-sum game one seat may be worth more than the other:
 b_role <- decay * b_role + (1 - decay) * R and A = R - b_role, with b_role as it was before the batch. There is no
@@ -44,12 +44,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--updates", type=int, default=100, help="weight updates")
+    add("--updates", type=int, default=60, help="weight updates")
     add("--games", type=int, default=64, help="games an update, each of another deal")
     add("--decay", type=float, default=0.95, help="of the baselines")
     add("--temperature", type=float, default=1.0, help="of sampling, above 0")
     add("--lr", type=float, default=3e-3, help="AdamW's learning rate at the start; it falls to 0 linearly")
-    add("--entropy", type=float, default=0.02, help="weight of the entropy bonus (published: 0)")
+    add("--entropy", type=float, default=0.05, help="weight of the entropy bonus (published: 0)")
     add("--seed", type=int, default=0, help="of the weights, the deals and every draw")
     return parser.parse_args(argv)
 
