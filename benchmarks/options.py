@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.runner import SettingsError
+from llm_envs.console import read_value
 from trainers.team import EVERYONE
 
 __all__ = ["parse_env_arguments", "parse_options", "read_value"]
 
-_PYTHON_WORDS = {"True": True, "False": False, "None": None}
 _OPTION = re.compile(r"(?:(?P<role>[a-z]+(?:_[0-9]+)?)\.)?(?P<key>[A-Za-z_][A-Za-z0-9_]*)")
-
-
-def read_value(text: str) -> Any:
-    """Return what a value on the command line means: JSON where it is JSON, Python's True, False and None, else text.
-
-    Example:
-        >>> [read_value(text) for text in ("3", "0.5", "true", "False", '{"a": 1}', "Think: then answer.", '"3"')]
-        [3, 0.5, True, False, {'a': 1}, 'Think: then answer.', '3']
-    """
-    if text in _PYTHON_WORDS:  # "False" as text would be true
-        return _PYTHON_WORDS[text]
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def parse_env_arguments(pairs: Sequence[str]) -> dict[str, Any]:

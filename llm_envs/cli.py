@@ -22,6 +22,7 @@ from gymnasium import error
 from pettingzoo import AECEnv
 
 import llm_envs
+from llm_envs.console import read_value
 from llm_envs.games.opponents import has_legal_actions, make_opponent
 from llm_envs.play import Others, Session
 from llm_envs.registration import ADAPTERS, arguments, summary
@@ -41,8 +42,8 @@ examples:
     llm-envs play connect-four --opponent mcts:sims=20
     llm-envs play connect-four --opponent mcts:sims=2000
 
-  a game of OpenSpiel
-    llm-envs play openspiel/breakthrough --opponent mcts"""
+  a game of OpenSpiel, on a board of your own
+    llm-envs play openspiel/hex --env board_size=5 --opponent mcts"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
         "--opponent", metavar="SPEC",
         help="who plays against you in a game: random, oracle, minimax or mcts, with options: mcts:sims=500",
     )  # fmt: skip
+    play.add_argument(
+        "--env", dest="env_arguments", action="append", default=[], metavar="KEY=VALUE",
+        help="argument of the environment, JSON or text; may be repeated",
+    )  # fmt: skip
     play.add_argument("--tasks", help="a task set or a file of tasks")
     play.add_argument("--split", choices=("train", "test"), help="the split of the task set")
     play.add_argument("--seed", type=int, help="choose the task by seed")
@@ -121,9 +126,16 @@ def _info(options: argparse.Namespace) -> int:
     out = sys.stdout.write
     out(f"{env_spec.id}\n\n{inspect.getdoc(env_spec.load())}\n\nArguments\n")
     for name, parameter in arguments(env_spec).items():
+        if name in env_spec.kwargs:  # the name of a game, which the id has
+            continue
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         out(f"  {name}: {parameter.annotation}{default}\n")
-    env = llm_envs.make(env_spec.id)
+    given: dict[str, Any] = {}
+    if env_spec.name.startswith("openspiel/"):
+        game = importlib.import_module(ADAPTERS["openspiel"]).entry(env_spec.kwargs["game_name"])
+        given = dict(game.example)
+        out("".join(f"  {name} = {default!r} (of the game)\n" for name, default in game.parameters.items()))
+    env = llm_envs.make(env_spec.id, **given)
     env.reset(seed=0)
     out(f"\nThe first prompt (seed 0, {env.agent_selection})\n\n")
     out("".join(f"  | {line}\n" for line in env.observe(env.agent_selection).splitlines()))
@@ -131,7 +143,8 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
-    extra = {key: value for key in ("tasks", "split") if (value := getattr(options, key)) is not None}
+    extra = _environment_arguments(options.env_arguments)
+    extra.update({key: value for key in ("tasks", "split") if (value := getattr(options, key)) is not None})
     env = llm_envs.make(options.env, **extra)
     you = options.you or (env.possible_agents if options.opponent is None else env.possible_agents[:1])
     for agent in you:
@@ -145,6 +158,17 @@ def _play(options: argparse.Namespace) -> int:
     sys.stdout.write(f"{options.env}, task {env.unwrapped.task.id}. ")
     Session(env, you, others, name).play()
     return 0
+
+
+def _environment_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """The arguments that are given as ``KEY=VALUE``."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise error.Error(f"--env takes KEY=VALUE, such as board_size=5, actual value: {pair!r}.")
+        found[key] = read_value(value)
+    return found
 
 
 def _others(env: AECEnv, options: argparse.Namespace) -> tuple[Others, str]:

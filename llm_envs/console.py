@@ -1,9 +1,12 @@
-"""Text that came from a model, made safe to show in a terminal."""
+"""Text on its way to a terminal and from a command line."""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
+_PYTHON_WORDS = {"True": True, "False": False, "None": None}
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -16,3 +19,17 @@ def printable(text: str) -> str:
     'red \\x1b[31m text'
     """
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
+
+
+def read_value(text: str) -> Any:
+    """What a value on a command line means: JSON where it is JSON, Python's True, False and None, else text.
+
+    >>> [read_value(text) for text in ("3", "0.5", "true", "False", '{"a": 1}', "Think: then answer.", '"3"')]
+    [3, 0.5, True, False, {'a': 1}, 'Think: then answer.', '3']
+    """
+    if text in _PYTHON_WORDS:  # "False" as text would be true
+        return _PYTHON_WORDS[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

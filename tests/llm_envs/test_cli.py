@@ -56,6 +56,16 @@ def test_info_teaches(env_id, capsys):
     assert out.endswith("".join(f"  | {line}\n" for line in prompt))
 
 
+def test_info_on_a_game_of_openspiel_tells_its_parameters(capsys):
+    pytest.importorskip("pyspiel")
+    assert main(["info", "openspiel/hex"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  board_size = 11 (of the game)\n" in out
+    assert "game_name" not in out
+    assert main(["info", "openspiel/misere"]) == 0  # which needs a parameter
+    assert "  | You are playing Misere Tic Tac Toe" in capsys.readouterr().out
+
+
 def test_unknown_id_is_an_error_with_a_suggestion(capsys):
     assert main(["info", "math-2agnet"]) == 2
     assert "Did you mean: `math-2agent`?" in capsys.readouterr().err

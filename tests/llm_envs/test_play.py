@@ -89,6 +89,15 @@ def test_a_game_of_openspiel(typed, capsys):
     assert "You " in capsys.readouterr().out.rpartition("\n\n")[2]
 
 
+def test_arguments_of_the_environment(typed, capsys):
+    typed(":quit")
+    assert main(["play", "openspiel/hex", "--env", "board_size=3", "--env", "string_rep=explicit"]) == 0
+    assert "OpenSpiel's hex with board_size=3, string_rep='explicit'" in capsys.readouterr().out
+    typed(":quit")
+    assert main(["play", "kuhn-poker", "--env", 'task_options={"size": 5}', "--env", "hands=3"]) == 0
+    assert "Kuhn poker, 3 hands." in capsys.readouterr().out
+
+
 def test_a_choice_made_at_the_same_time_is_shown_after_ones_own(typed, capsys):
     asked = []
     typed("0")
@@ -115,6 +124,8 @@ def test_a_move_that_the_game_hides_is_not_shown(typed, capsys):
         (["kuhn-poker", "--opponent", "minimax"], "hides information"),
         (["math-2agent", "--opponent", "mcts"], "They know: tictactoe, connect-four, kuhn-poker"),
         (["tictactoe", "--opponent", "mcts:sims=0"], "`sims` must be an integer of 1 or more"),
+        (["openspiel/hex", "--env", "board_size"], "--env takes KEY=VALUE, such as board_size=5, actual value"),
+        (["openspiel/hex", "--env", "bord_size=5"], "Did you mean: `board_size`?"),
         (["tictactoe", "--you", "player_2"], "Unknown agent 'player_2'"),
         (
             ["tictactoe", "--you", "player_0", "--you", "player_1", "--opponent", "mcts"],
