@@ -219,8 +219,8 @@ def _different_tasks(first: TaskRun, second: TaskRun) -> list[str]:
 def _differing(one: TaskRun, two: TaskRun) -> dict[str, list[Any]]:
     """Return the settings that differ, though the runs can be compared: what the comparison may be about."""
     names = ("options", "sampling", "seed", "versions")
-    kept = [{name: run.config["identity"].get(name) for name in names} for run in (one, two)]
-    return {name: [first, second] for name, first, second in differences(*kept)}
+    before, after = ({name: run.config["identity"].get(name) for name in names} for run in (one, two))
+    return {name: [first, second] for name, first, second in differences(before, after)}
 
 
 def _check_ablation(whole: TaskRun, other: TaskRun, role: str) -> tuple[str, str]:

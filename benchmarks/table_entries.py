@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,9 +219,9 @@ def _of_tournament(path: str | Path, metrics: Sequence[str]) -> list[Entry]:
     summary = summarize_tournament(path)
     against = {tuple(pairing["players"]): pairing["score"] for pairing in summary["pairings"]}
 
-    def level(one: str, two: str) -> bool:
+    def level(one: str, other: Entry) -> bool:
         """Whether the games between two leave open who is stronger."""
-        score = against.get((one, two)) or against.get((two, one))
+        score = against.get((one, other.label)) or against.get((other.label, one))
         return score is not None and score["interval"][0] <= 0.5 <= score["interval"][1]
 
     found = []
@@ -244,7 +245,7 @@ def _of_tournament(path: str | Path, metrics: Sequence[str]) -> list[Entry]:
                     None if got is None else got["value"],
                     None if got is None else tuple(got["interval"]),
                     summary["planned"] - summary["episodes"],
-                    lambda other, name=name: level(name, other.label),
+                    partial(level, name),
                 )
             )
     return found

@@ -59,7 +59,7 @@ class PlayedTask(NamedTuple):
     """A task and the episodes that were played of it, by sample."""
 
     id: str
-    index: int
+    task_index: int
     episodes: tuple[Played, ...]
 
 
@@ -98,7 +98,7 @@ class TaskRun:
     @property
     def keys(self) -> set[tuple[int, int]]:
         """(Task index, sample) of all episodes."""
-        return {(task.index, played.sample) for task in self.tasks.values() for played in task.episodes}
+        return {(task.task_index, played.sample) for task in self.tasks.values() for played in task.episodes}
 
     def limited_to(self, samples: Mapping[str, int]) -> TaskRun:
         """Return the run with these tasks only, in this order, and so many of the first episodes of each."""
