@@ -81,7 +81,7 @@ class StudySettings:
     demo_tasks: int = 3000
     skill: float = 0.3
     noise: float = 0.1
-    sft_epochs: int = 4
+    sft_epochs: int = 10
     sft_learning_rate: float = 2e-3
     candidates: int = 8
     solo_tasks: int = 64
