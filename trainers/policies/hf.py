@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TINY = 10_000_000  # parameters
-_BATCH, _TINY_BATCH = 64, 1024
+_BATCH, _TINY_BATCH = 64, 256
 
 
 class HFPolicy(Policy):
@@ -65,7 +65,7 @@ class HFPolicy(Policy):
             chat_template_kwargs: See `Prompter`.
             dtype: Name of the weights' type; `float32` on a CPU and the checkpoint's own elsewhere if not given.
             device: Where the model runs; the first GPU, or the CPU where there is none, if not given.
-            max_batch: Most completions in one batch. If not given, 64, or 1,024 for a model of at most ten million
+            max_batch: Most completions in one batch. If not given, 64, or 256 for a model of at most ten million
                 parameters, of which every step costs much the same for few rows as for many.
             **model_options: Passed on to `from_pretrained` of the model.
 

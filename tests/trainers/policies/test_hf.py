@@ -355,4 +355,4 @@ async def test_a_tiny_model_is_sampled_in_large_batches(tiny_model: Path, monkey
     async with HFPolicy(tiny_model) as tiny, HFPolicy(tiny_model, max_batch=3) as bounded:
         monkeypatch.setattr(hf, "_TINY", 1000)
         async with HFPolicy(tiny_model) as larger:
-            assert [policy._batcher.max_batch for policy in (tiny, bounded, larger)] == [1024, 3, 64]
+            assert [policy._batcher.max_batch for policy in (tiny, bounded, larger)] == [256, 3, 64]
