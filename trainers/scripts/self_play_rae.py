@@ -26,12 +26,15 @@ from transformers import AutoModelForCausalLM
 
 import llm_envs
 from llm_envs.games import kuhn_poker
-from trainers.algorithms.advantages import compute_advantages, make_baseline
+from trainers.algorithms.advantages import compute_advantages
+from trainers.algorithms.algorithm import Baseline
+from trainers.algorithms.baselines import MovingAverages
 from trainers.algorithms.presets import get_algorithm
 from trainers.batching import samples_by_policy
 from trainers.learner import Learner, LearnerConfig
 from trainers.models import build_tiny_model
-from trainers.policies import Sampling, make_policy
+from trainers.policies import Sampling
+from trainers.policies.hf import HFPolicy
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
 from trainers.weight_sync import make_sync
@@ -58,15 +61,15 @@ async def train(args: argparse.Namespace) -> list[tuple[float, float]]:
     """Train; returns the share of unusable answers and the exploitability of every update."""
     env = llm_envs.make("kuhn-poker").unwrapped
     rng = np.random.default_rng(args.seed)
-    preset = get_algorithm("rae")
-    algorithm = dataclasses.replace(preset, baseline=dataclasses.replace(preset.baseline, decay=args.decay))
-    baseline = make_baseline(algorithm)  # one moving average for each seat
+    by_seat = Baseline(by=("env", "agent"), decay=args.decay)
+    algorithm = dataclasses.replace(get_algorithm("rae"), baseline=by_seat)
+    baseline = MovingAverages(by_seat)
     loss = dataclasses.replace(algorithm.loss, entropy_coef=args.entropy, norm_length=1)
 
     # The same weights twice: a policy that samples, and a learner that trains.
     with tempfile.TemporaryDirectory() as folder:
         path = str(build_tiny_model(folder, vocab=WORDS, hidden_size=64, layers=2, init_std=0.1, seed=args.seed))
-        policy = make_policy(f"hf:{path}")
+        policy = HFPolicy(path)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     optimizer = LearnerConfig(
         lr=args.lr, schedule="linear", total_steps=args.updates, temperature=args.temperature, seed=args.seed
