@@ -185,7 +185,8 @@ def tree(mover):
             "id": "plan-path-2agent",
             "kwargs": {"max_rounds": 2, "task_options": {"grid_size": 5, "min_length": 5}},
         },
-        "algorithm": {"preset": "at_grpo"},
+        # Not folded in, a penalty is a signal even where all candidates are refused: both policies always step.
+        "algorithm": {"preset": "at_grpo", "overrides": {"fold_penalties": False}},
         "policies": {"coder": dict(policy), "planner": dict(policy)},
         "updates": 2,
         "tasks_per_update": 3,
@@ -233,7 +234,7 @@ def test_at_grpo_trains_on_all_candidates_and_evaluates_plain_episodes(tree, mov
 def test_the_planner_learns_on_trees(tree, tmp_path):
     """Unusable text costs more than a move does, so there is ever less of it."""
     values = {**tree, "updates": 6, "tasks_per_update": 8}
-    values["algorithm"] = {"preset": "at_grpo", "overrides": {"fold_penalties": True}}
+    values["algorithm"] = {"preset": "at_grpo"}
     train(values, out=tmp_path / "run")
     invalid = [row["agent/planner_0/invalid"] for row in read_metrics(tmp_path / "run")]
     assert invalid[0] > 0.5
@@ -243,7 +244,10 @@ def test_the_planner_learns_on_trees(tree, tmp_path):
 def test_killed_in_the_middle_it_goes_on_bit_for_bit(tree, runs, tmp_path):
     """Trees and refills together: positions of the cursor and seeds of the refills are those of the whole run."""
     values = {**tree, "updates": 5, "dynamic_sampling": 2, "tasks_per_update": 4}
-    values["algorithm"] = {"preset": "at_grpo", "overrides": {"penalty_scale": 0.0, "choose": "softmax"}}
+    values["algorithm"] = {
+        "preset": "at_grpo",
+        "overrides": {"fold_penalties": False, "penalty_scale": 0.0, "choose": "softmax"},
+    }
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(values, out=whole)
     assert sum(row["train/refills"] for row in read_metrics(whole)) > 0

@@ -65,6 +65,8 @@ _ALL = (
     ),
     # Agent- and turn-wise groups: the K candidates of one turn, which share their prompt. With one tree a task these
     # are the groups (task, agent, turn) of the paper; several trees of a task have come by different states.
+    # Penalties are part of a candidate's score, as published: candidates are compared by what their step paid, and one
+    # that was refused (0, its penalty added later and unscaled) would beat a move that costs something.
     # The loss of the release: clip 0.2, token mean, no KL, no entropy (github.com/pettingllms-ai/PettingLLMs).
     Algorithm(
         name="at_grpo",
@@ -72,6 +74,7 @@ _ALL = (
         score="turn_reward",
         mean_by=("episode", "agent", "turn"),
         std_by=("episode", "agent", "turn"),
+        fold_penalties=True,
         sampling="tree",
         loss=LossConfig(aggregation="token-mean"),
     ),

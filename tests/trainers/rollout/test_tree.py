@@ -132,7 +132,7 @@ def test_two_agents_two_turns_three_candidates_by_hand() -> None:
 
 
 def test_groups_and_advantages_of_that_tree() -> None:
-    """Each turn's three candidates are one group; the penalty is no part of its statistics."""
+    """Each turn's three candidates are one group; the penalty is part of what a step paid."""
     advantages = compute_advantages([grow(Script(ANSWERS))], get_algorithm("at_grpo")).reshape(4, 3)
 
     def group(*scores: float) -> np.ndarray:
@@ -142,7 +142,7 @@ def test_groups_and_advantages_of_that_tree() -> None:
     expected = [
         group(0.1, 0.3, 0.2),
         group(0.4, 0, 0.8),
-        group(0, 0, 0.8) + np.array([0, -0.1, 0]),
+        group(0, -0.1, 0.8),
         group(0, 3, -2),
     ]
     np.testing.assert_allclose(advantages, expected, atol=1e-12)
