@@ -77,6 +77,9 @@ class EnvSpec:
 registry: dict[str, EnvSpec] = {}
 """All registered environments by canonical id. Filled through :func:`register`."""
 
+aliases: dict[str, str] = {}
+"""Other names of registered environments, without versions. Filled through :func:`register`."""
+
 
 def parse_env_id(env_id: str) -> tuple[str, int | None]:
     """Split an id into name and version (None where there is none). An adapter's namespace is part of the name.
@@ -107,6 +110,7 @@ def register(
     *,
     parallelizable: bool = False,
     kwargs: Mapping[str, Any] | None = None,
+    alias: str | None = None,
 ) -> None:
     """Register an environment, here and with PettingZoo.
 
@@ -115,9 +119,10 @@ def register(
         entry_point: The environment class or ``"module:Class"``.
         parallelizable: Whether its agents act in rounds.
         kwargs: Default keyword arguments.
+        alias: Another name that :func:`spec` and :func:`make` take, without a version.
 
     Raises:
-        gymnasium.error.RegistrationError: The id has no version, or is taken.
+        gymnasium.error.RegistrationError: The id has no version, or it or the alias is taken.
     """
     name, version = parse_env_id(id)
     if "/" in name:
@@ -126,7 +131,13 @@ def register(
         raise error.RegistrationError(f"Can't register the unversioned environment `{id}`. Did you mean: `{id}-v0`?")
     if id in registry:
         raise error.RegistrationError(f"Can't register `{id}`: an environment of that id already exists.")
+    if alias is not None and any(alias == other.name for other in registry.values()):
+        raise error.RegistrationError(
+            f"Can't register `{id}` as `{alias}`: an environment of that name already exists."
+        )
     registry[id] = EnvSpec(id, entry_point, dict(kwargs or {}), parallelizable)
+    if alias is not None:
+        aliases[alias] = name
     pettingzoo.register("aec", f"{NAMESPACE}/{id}", entry_point=functools.partial(make, id))
     if parallelizable:
         pettingzoo.register("parallel", f"{NAMESPACE}/{id}", entry_point=functools.partial(make_parallel, id))
@@ -141,6 +152,7 @@ def spec(env_id: str) -> EnvSpec:
         gymnasium.error.DependencyNotInstalled: The library of an adapter's game is not installed.
     """
     name, version = parse_env_id(env_id)
+    name = aliases.get(name, name)
     namespace, _, game = name.rpartition("/")
     if namespace:
         return importlib.import_module(ADAPTERS[namespace]).find(game, version)

@@ -15,6 +15,20 @@ from llm_envs.registration import ADAPTERS, NotParallelizable, UnknownArgument, 
 IDS = sorted(llm_envs.registry)
 
 
+@pytest.mark.parametrize("game", ["tictactoe", "connect-four", "kuhn-poker", "negotiation"])
+def test_a_game_is_also_known_by_its_number_of_agents(game):
+    for env_id in (f"{game}-2agent", f"{game}-2agent-v0", f"llm_envs/{game}-2agent"):
+        assert llm_envs.spec(env_id) is llm_envs.registry[f"{game}-v0"]
+    with pytest.raises(error.VersionNotFound):
+        llm_envs.spec(f"{game}-2agent-v7")
+
+
+def test_an_alias_may_not_hide_an_environment():
+    with pytest.raises(error.RegistrationError, match="already exists"):
+        register("other-game-v0", "module:Class", alias="math-2agent")
+    assert "other-game-v0" not in llm_envs.registry
+
+
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_way_of_making(env_id):
     name = env_id.rpartition("-v")[0]
