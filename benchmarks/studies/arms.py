@@ -62,7 +62,9 @@ class StudySettings:
         sft_learning_rate: Peak.
         candidates: K: episodes a task, or candidates a turn.
         solo_tasks: Tasks an update of a single agent; a pair, which speaks twice as often, plays half of them.
-        learning_rate: First learning rate; it falls linearly with the tokens that are spent.
+        learning_rate: Peak; the rate falls linearly with the tokens that are spent.
+        warmup_updates: Updates until the peak. AdamW's first steps are all as large as the rate, whatever the gradient:
+            without a warm-up they undo a part of the warm start.
         final_learning_rate: Share of it that is left at the end.
         minibatches: Optimiser steps an update.
         entropy_coef: Weight of the entropy bonus.
@@ -85,7 +87,8 @@ class StudySettings:
     sft_learning_rate: float = 2e-3
     candidates: int = 8
     solo_tasks: int = 64
-    learning_rate: float = 4e-4
+    learning_rate: float = 2e-4
+    warmup_updates: int = 5
     final_learning_rate: float = 0.2
     minibatches: int = 4
     entropy_coef: float = 0.01
@@ -105,8 +108,8 @@ class StudySettings:
 def train_config(arm: Arm, settings: StudySettings, models: Mapping[str, Path], seed: int) -> TrainConfig:
     """The training run of an arm.
 
-    The learning rate is that of the start: the study lowers it with the tokens that are spent. ``updates`` is out of
-    reach of the token budget, which is what ends the run.
+    The learning rate is the peak: the study sets it before each update by the tokens that are spent. ``updates`` is out
+    of reach of the token budget, which is what ends the run.
 
     Args:
         arm: An arm with an algorithm.

@@ -128,6 +128,7 @@ def _train(
     def progress(done: Progress) -> None:
         share = min(1.0, trainer.tokens / settings.tokens)
         rate = settings.learning_rate * (1 - (1 - settings.final_learning_rate) * share)
+        rate *= min(1.0, (done.update + 1) / (settings.warmup_updates + 1))
         for member in trainer.members.values():
             if member.learner is not None:
                 member.learner.config = dataclasses.replace(member.learner.config, lr=rate)

@@ -26,6 +26,7 @@ TINY = StudySettings(
     solo_tasks=2,
     refills=0,
     minibatches=2,
+    warmup_updates=1,
 )
 
 
@@ -53,7 +54,10 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
             assert totals[-1] == training["tokens"] >= 600
             assert all(total < 600 for total in totals[:-1])
             rates = [row[key] for row in rows for key in row if key.startswith("policy/") and key.endswith("/lr")]
-            assert max(rates) == TINY.learning_rate
+            assert rates[0] == pytest.approx(TINY.learning_rate / 2)  # of the warm-up, one update long
+            assert rates[-1] == pytest.approx(
+                TINY.learning_rate * (1 - 0.8 * (totals[-2] if len(totals) > 1 else 0) / 600) / (1 + (len(rows) == 1))
+            )
             # Of a tree no success is reported, neither in training nor in the evaluation.
             assert ("train/success" in rows[0]) == (ARMS[name].preset == "grpo")
     assert (tmp_path / "report.png").stat().st_size > 1000
