@@ -63,8 +63,7 @@ def run_study(
     Args:
         settings: What is the same in all arms.
         out: The folder.
-        seeds: Seeds of training and sampling; the warm start has the first one's for all, so that arms of all seeds
-            begin alike.
+        seeds: Seeds of training and sampling. There is one warm start, so the arms of all seeds begin alike.
         arms: Names of :data:`benchmarks.studies.arms.ARMS`.
         log: Is told what happens.
 
