@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ class IllegalMove(ValueError):
     """A move that the rules do not allow in this state. ``str(exception)`` is the reason as the agent reads it."""
 
 
-class PlanningEnv(TextEnv):
+class PlanningEnv(TextEnv, ABC):
     """Base of the planning environments: a planner, ``max_rounds`` turns, each a list of moves on the current state.
 
     The moves of a list are made one after the other until one is illegal (it is not made, its penalty is paid once and
@@ -132,38 +133,38 @@ class PlanningEnv(TextEnv):
 
     # ---- what a domain writes --------------------------------------------------------------------------------------
 
-    def _load_tasks(self, tasks: str | TaskSet | Sequence[Task], split: str | None, **options: Any) -> TaskSet:
-        raise NotImplementedError
+    @abstractmethod
+    def _load_tasks(self, tasks: str | TaskSet | Sequence[Task], split: str | None, **options: Any) -> TaskSet: ...
 
-    def _rules(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _rules(self) -> str: ...
 
-    def _moves_help(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _moves_help(self) -> str: ...
 
-    def _examples(self) -> Sequence[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _examples(self) -> Sequence[str]: ...
 
-    def _new_state(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _new_state(self) -> Any: ...
 
-    def _state_text(self, state: Any) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _state_text(self, state: Any) -> str: ...
 
-    def _read_move(self, item: str) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _read_move(self, item: str) -> str | None: ...
 
-    def _move(self, state: Any, move: str) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _move(self, state: Any, move: str) -> Any: ...
 
-    def _solved(self, state: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _solved(self, state: Any) -> bool: ...
 
-    def _distance(self, state: Any) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _distance(self, state: Any) -> float: ...
 
-    def _solution(self, state: Any) -> Sequence[str] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _solution(self, state: Any) -> Sequence[str] | None: ...
 
     def _turn_parts(self, before: Any, after: Any) -> Mapping[str, float]:
         """Further parts for the planner, for a turn that led from ``before`` to ``after``. Default: none.
