@@ -45,7 +45,9 @@ async def test_a_seed_decides_everything():
 
 
 async def test_grpo_takes_its_flags():
-    await train(grpo, "--updates", 1, "--epochs", 2, "--minibatches", 2, "--kl", 0.1, "--clip", 0.1, "--group-size", 4)
+    flags = ("--epochs", 2, "--minibatches", 2, "--kl", 0.1, "--clip", 0.1, "--group-size", 4)
+    history = await train(grpo, "--updates", 1, *flags)
+    assert len(history) == 1
 
 
 @pytest.mark.parametrize("normalize", ["agent", "global"])
