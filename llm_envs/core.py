@@ -50,7 +50,8 @@ class TextEnv(AECEnv[str, str, str | None]):
       :class:`~llm_envs.parsing.InvalidAction` for text that cannot be used. Inside a round it stores the action and
       returns None, and ``_end_round()`` returns the outcome once all have acted;
     * ``_forfeit(agent)`` — what happens when an agent has no retry left (default: the episode ends unsolved);
-    * ``_oracle(agent)`` — an action text that solves this agent's part.
+    * ``_oracle(agent)`` — an action text that solves this agent's part;
+    * ``_most_moves(agent)`` — pure: the most turns that the rules give an agent (default: None, no bound is known).
 
     State that changes during an episode lives in plain attributes set in ``_start`` (ints, strings, tuples, lists,
     dicts, sets, arrays): :meth:`fork` copies those.
@@ -135,6 +136,10 @@ class TextEnv(AECEnv[str, str, str | None]):
 
     def _oracle(self, agent: str) -> str:
         raise _missing(self, "_oracle")
+
+    def _most_moves(self, agent: str) -> int | None:
+        """The most turns that the rules give ``agent``, retries aside. Default: no bound is known."""
+        return None
 
     def _forfeit(self, agent: str) -> Outcome | None:
         """The turn of ``agent`` is lost. Default: the episode ends by its rules, unsolved."""
@@ -307,6 +312,21 @@ class TextEnv(AECEnv[str, str, str | None]):
         if agent not in self._single_rounds:
             raise self._unknown_agent(agent)
         return self._oracle(agent)
+
+    def most_turns(self, agents: Collection[str] | None = None) -> int | None:
+        """The most turns that ``agents`` (None: all) can have together in an episode, retries included.
+
+        It is a bound that no policy can exceed, and may not be reached. None where nothing bounds the episode.
+        """
+        counts = [self._most_turns(agent) for agent in self.possible_agents if agents is None or agent in agents]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def _most_turns(self, agent: str) -> int | None:
+        moves = self._most_moves(agent)
+        if moves is None or self.metadata.get("is_parallelizable"):  # in a round there are no retries
+            return moves
+        return moves * (1 + self.max_retries)
 
     def fork(self) -> TextEnv:
         """An independent copy of the environment in its present state, generators included.

@@ -26,6 +26,9 @@ class _Turns(CodeEnv):
         self._program: str | None = None
         return self.possible_agents[0]
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _submit(self, agent: str, action: str) -> bool:
         """Take the program of ``action`` and run the public tests. Returns whether it passes them."""
         program = code_block(action)
@@ -228,6 +231,9 @@ class Code3Agent(_Turns):
             return self._after_program()
         self._say(agent, "(no usable review)")
         return self._after_review(approved=False)
+
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds - (agent == "reviewer_0")
 
     def _after_program(self) -> Outcome:
         if self._round_number == self.max_rounds:

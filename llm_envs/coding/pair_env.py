@@ -153,6 +153,9 @@ class Code2Agent(CodeEnv):
         else:
             self._suite, self._tester_text = (), None
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _end_round(self) -> Outcome:
         suite = [Case(*pair) for pair in self._suite]
         hidden = self._hidden(self._program)

@@ -75,6 +75,10 @@ class ClassicGame(TwoPlayerGame):
         legal = " ".join(self._moves())
         return f"{head} Legal moves: {legal}\nWrite the one that you play, and nothing else in square brackets."
 
+    def _most_moves(self, agent: str) -> int | None:
+        most = self.kind.most_moves
+        return None if most is None else (most + 1 - PLAYERS.index(agent)) // 2
+
     def _best_move(self) -> str:
         return f"[{self.position.best()}]"
 

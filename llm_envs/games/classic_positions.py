@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pettingzoo.utils.agent_selector import AgentSelector
 
@@ -45,6 +45,8 @@ class Position(ABC):
 
     name: str
     """PettingZoo's name of the game, with its version."""
+    most_moves: ClassVar[int | None]
+    """The moves of the longest match; None if no number is known."""
 
     def __init__(self) -> None:
         self.raw: Any = raw_env(self.name)()
@@ -116,6 +118,7 @@ class TicTacToe(Position):
     """``tictactoe_v3``: cells are numbered column by column."""
 
     name = "tictactoe_v3"
+    most_moves = 9
 
     def _moves(self) -> dict[str, int]:
         return {str(cell): cell for cell in self.raw.board.legal_moves()}
@@ -143,6 +146,7 @@ class ConnectFourPosition(Position):
     """``connect_four_v3``: a move is a column."""
 
     name = "connect_four_v3"
+    most_moves = 42
 
     def _moves(self) -> dict[str, int]:
         return {str(column): column for column in range(7) if self.raw.board[column] == 0}
@@ -164,6 +168,7 @@ class Chess(Position):
     """``chess_v6``: moves are called by their SAN."""
 
     name = "chess_v6"
+    most_moves = None
 
     @property
     def state(self) -> chess.Board:

@@ -178,6 +178,9 @@ class ConnectFourGame(TwoPlayerGame):
         first, second = self._discs
         return f"{head} {board.asks(first | second)}"
 
+    def _most_moves(self, agent: str) -> int:
+        return (self._board.game.width * self._board.game.height + 1 - SEAT[agent]) // 2
+
     def _best_move(self) -> str:
         return self._board.texts[search(self._board.game, *self._discs).column]
 

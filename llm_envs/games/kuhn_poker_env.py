@@ -147,6 +147,9 @@ class KuhnPoker(TwoPlayerGame):
         to_move = hand.order[len(line) % 2]
         return hand.heads[SEAT[agent]] + (_ASKS[line] if agent == to_move else _WAITS[to_move])
 
+    def _most_moves(self, agent: str) -> int:
+        return 2 * self.hands if self.hands > 1 else 2 - SEAT[agent]  # players begin the hands in turn
+
     def _best_move(self) -> str:
         hand, line = self._hand, self._line
         key = (line, hand.number) if hand.number else (line,)  # one hand is decided as the first of several is

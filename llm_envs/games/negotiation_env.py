@@ -184,6 +184,9 @@ class Negotiation(TwoPlayerGame):
             lines.append(f"{other} offers you {amounts_text(trade.gives)} for {amounts_text(trade.wants)}.")
         return "\n".join([*lines, f"Write {self._choices()}, and nothing else in square brackets."])
 
+    def _most_moves(self, agent: str) -> int:
+        return (self.max_turns + 1 - SEAT[agent]) // 2
+
     def _best_move(self) -> str:
         seat = self._turn % 2
         own, other = self._sides()

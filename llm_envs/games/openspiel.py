@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gymnasium import error
@@ -179,6 +179,21 @@ class OpenSpiel(TextEnv):
             lines += [f"[{move}] {name}" for move, name in moves.items()]
             lines += ["", f"Answer with one legal move in square brackets, by number or by name: [{next(iter(moves))}]"]
         return "\n".join(lines)
+
+    def most_turns(self, agents: Collection[str] | None = None) -> int | None:
+        """See :meth:`llm_envs.core.TextEnv.most_turns`. In a game in turns the agents share the moves of a match."""
+        apart = super().most_turns(agents)
+        if apart is None or self.rules.simultaneous:
+            return apart
+        return min(apart, self._longest() * (1 + self.max_retries))
+
+    def _most_moves(self, agent: str) -> int:
+        again = 1 + self.rules.players * self.max_retries if self.rules.simultaneous else 1  # a round is played again
+        return self._longest() * again
+
+    def _longest(self) -> int:
+        longest = int(self.rules.game.max_game_length())
+        return longest if self.turn_limit is None else min(longest, self.turn_limit)
 
     def _play(self, agent: str, action: str) -> Outcome | None:
         self._chosen[agent] = self._read(agent, action)

@@ -110,6 +110,9 @@ class TicTacToe(TwoPlayerGame):
     def _situation(self, agent: str) -> str:
         return _situation(self._first, self._second, SEAT[agent])
 
+    def _most_moves(self, agent: str) -> int:
+        return 5 - SEAT[agent]
+
     def _best_move(self) -> str:
         own, other = self._first, self._second
         if own.bit_count() != other.bit_count():

@@ -104,6 +104,9 @@ class MathDebate(MathEnv):
     def _forfeit(self, agent: str) -> None:
         """No vote in this round."""
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _end_round(self) -> Outcome:
         answers, texts = self._answers, self._texts
         self._answers, self._texts = {}, {}

@@ -100,6 +100,9 @@ class _Pipeline(MathEnv):
         by_rules = approved or self.verifying is None
         return Outcome(rewards=rewards, terminated=by_rules, truncated=not by_rules, success=solved, info=info)
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds - (agent == self.verifying)
+
     def _oracle(self, agent: str) -> str:
         if agent == self.verifying:
             right = self._verdict(self._answer) is Verdict.CORRECT

@@ -130,6 +130,9 @@ class MathTool2Agent(MathEnv):
         else:
             self._program = self._coder_text = None
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _end_round(self) -> Outcome:
         program = self._program
         result = None if program is None else self._run(program)

@@ -207,6 +207,9 @@ class PlanningEnv(TextEnv, ABC):
         self._say(agent, "(no usable list of moves)")
         return self._next_turn(agent, {})
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _next_turn(self, agent: str, parts: dict[str, float], *, solved: bool = False) -> Outcome:
         """What follows from a turn of the planner that earned it ``parts``."""
         best = self.task.data.get("optimal_length")

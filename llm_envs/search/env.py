@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from llm_envs.core import Outcome
 from llm_envs.parsing import InvalidAction, one_tag, tag
@@ -85,6 +85,9 @@ class Search1Agent(SearchEnv):
             f"Turn {self._round_number} of {self.max_rounds}; the last one must be an answer."
         )
 
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds
+
     def _oracle(self, agent: str) -> str:
         return self._oracle_answer() if self._informed() or self._last_round else self._oracle_query()
 
@@ -158,6 +161,9 @@ class Search2Agent(SearchEnv):
             f"one of the two tags, once. Round {self._round_number} of {self.max_rounds}; the last one must be an "
             "answer."
         )
+
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds - (agent == "searcher_0")
 
     def _oracle(self, agent: str) -> str:
         if agent == "searcher_0":
@@ -246,6 +252,14 @@ class Search3Agent(SearchEnv):
             "You are verifier_0. Does the information above suffice to answer the question? If it does, write "
             "<verify>yes</verify>; if anything is missing, say what and write <verify>no</verify>."
         )
+
+    def most_turns(self, agents: Collection[str] | None = None) -> int | None:
+        """See :meth:`llm_envs.core.TextEnv.most_turns`: a turn of the verifier is followed by one of the others."""
+        apart = super().most_turns(agents)
+        return None if apart is None else min(apart, (2 * self.max_rounds - 1) * (1 + self.max_retries))
+
+    def _most_moves(self, agent: str) -> int:
+        return self.max_rounds - (agent != "answerer_0")
 
     def _oracle(self, agent: str) -> str:
         if agent == "verifier_0":
