@@ -32,6 +32,7 @@ __all__ = [
     "EvalConfig",
     "LoraConfig",
     "PolicyConfig",
+    "RecordConfig",
     "SamplingConfig",
     "TrainConfig",
     "load_config",
@@ -119,6 +120,20 @@ class CheckpointConfig(Section):
     keep: int = Field(2, ge=1)
 
 
+class RecordConfig(Section):
+    """Which of the episodes, or trees, that are trained on are written to ``episodes.jsonl`` for people to read.
+
+    Attributes:
+        every: Record the first update, the last, and every so many; 0 records none.
+        episodes: The first so many of the batch: all samples of its first task, then those of the next.
+        max_mib: Room for one update, in MiB. An episode that would not fit is left out.
+    """
+
+    every: int = Field(10, ge=0)
+    episodes: int = Field(8, ge=1)
+    max_mib: float = Field(4.0, gt=0)
+
+
 class EvalConfig(Section):
     """Evaluation during training, on held-out tasks or against an opponent. Policies are sampled as in training.
 
@@ -201,6 +216,7 @@ class TrainConfig(Section):
         threads: Torch threads; None leaves torch's own choice.
         checkpoint: Saving.
         evaluation: Held-out evaluation.
+        record: Episodes that are kept for people to read.
         wandb: Also log to Weights & Biases under this project.
     """
 
@@ -222,6 +238,7 @@ class TrainConfig(Section):
     threads: int | None = Field(None, ge=1)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluation: EvalConfig = Field(default_factory=EvalConfig)
+    record: RecordConfig = Field(default_factory=RecordConfig)
     wandb: str | None = None
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from trainers import checkpoint
 from trainers.config import TrainConfig
 
 CONFIG_FILE = "config.json"
+EPISODES_FILE = "episodes.jsonl"
 _MAY_CHANGE = frozenset(
     {
         "updates",
@@ -22,6 +23,7 @@ _MAY_CHANGE = frozenset(
         "threads",
         "checkpoint",
         "evaluation",
+        "record",
         "wandb",
     }
 )
@@ -46,6 +48,8 @@ def find_run(run_dir: Path, config: TrainConfig, resume: bool) -> Path | None:
             raise RunError(
                 f"{run_dir} holds a run already. Go on with it (--resume), or choose another folder (--out)."
             )
+        if (run_dir / EPISODES_FILE).exists():
+            raise RunError(f"{run_dir / EPISODES_FILE} is there, of something else. Choose another folder (--out).")
         return None
     try:
         theirs = json.loads(path.read_text(encoding="utf-8"))

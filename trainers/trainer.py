@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import llm_envs
 from llm_envs.registration import UnknownArgument
@@ -31,6 +32,7 @@ from trainers.measuring import fit_critics, measure
 from trainers.members import Member, build_members, build_team, check_policies, close_members
 from trainers.models import resolve_model
 from trainers.policies.base import PolicyError
+from trainers.recording import Recorder
 from trainers.rollout.records import Episode
 from trainers.run_folder import RunError, find_run, note_config
 from trainers.run_metrics import Clock, learner_metrics, rollout_metrics
@@ -66,7 +68,8 @@ class TrainResult:
     """Where a finished run is.
 
     Attributes:
-        run_dir: Its folder: ``metrics.jsonl``, ``plot.png``, ``checkpoints/``, ``models/<policy>``, ``config.json``.
+        run_dir: Its folder: ``metrics.jsonl``, ``episodes.jsonl``, ``plot.png``, ``checkpoints/``, ``models/<policy>``,
+            ``config.json``.
         plot: The PNG.
         metrics: The last update's metrics.
     """
@@ -94,6 +97,7 @@ class Trainer:
 
     members: dict[str, Member]
     team: Team
+    _recorder: Recorder
 
     def __init__(
         self,
@@ -162,6 +166,7 @@ class Trainer:
     async def _loop(self) -> TrainResult:
         if self._saved is not None:
             self._restore(self._saved)
+        self._recorder = Recorder(self.run_dir, self.config.record, resume_after=self.update)
         tracker = Tracker(
             self.run_dir,
             resume_after=self.update if self._saved is not None else -1 if self._resume else None,
@@ -206,9 +211,20 @@ class Trainer:
         advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline, facts=facts)
         versions = {name: member.policy.weight_version for name, member in self.members.items()}
         found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions, facts=facts)
-        metrics = rollout_metrics(episodes, found) | refilled | self._learn(episodes, advantages, facts, learning)
+        kept = self._collector.kept(episodes)
+        record = partial(self._recorder.write, self.update + 1, episodes, advantages, kept=kept, learning=learning)
+        try:
+            learned = self._learn(episodes, advantages, facts, learning, kept)
+        except (NonFiniteGradient, GradientSpike):
+            self._save(stopped=True)
+            if self._recorder.is_due(self.update + 1, last=True):
+                record()
+            raise
+        metrics = rollout_metrics(episodes, found) | refilled | learned
         clock.lap("update")
         self.update, self.tokens = self.update + 1, self.tokens + tokens
+        if self._recorder.is_due(self.update, last=self._finished()):
+            record()
         for name in learning:
             await self.members[name].push(self.update)
         clock.lap("sync")
@@ -228,29 +244,28 @@ class Trainer:
         return self.update >= self.config.updates or (budget is not None and self.tokens >= budget)
 
     def _learn(
-        self, episodes: list[Episode], advantages: np.ndarray, facts: TurnFacts, learning: Collection[str]
+        self,
+        episodes: list[Episode],
+        advantages: np.ndarray,
+        facts: TurnFacts,
+        learning: Collection[str],
+        kept: NDArray[np.bool_] | None,
     ) -> dict[str, float]:
         """Update the policies whose turn it is on what they played. A policy without signal is left as it is."""
         members = {name: self.members[name] for name in learning}
         learners = {name: member.learner for name, member in members.items() if member.learner is not None}
         turns = [turn for episode in episodes for turn in episode.turns]
-        samples = samples_by_policy(turns, advantages, learners, self._collector.kept(episodes))
+        samples = samples_by_policy(turns, advantages, learners, kept)
         metrics: dict[str, float] = {}
         norms: dict[str, float] = {}
-        try:
-            for name, learner in learners.items():
-                batch, settings = samples[name], self.members[name].config
-                if batch and _has_signal(batch, learner):
-                    done = learner.update(
-                        batch, epochs=settings.epochs, minibatches=min(settings.minibatches, len(batch))
-                    )
-                    metrics |= learner_metrics(name, done)
-                    norms |= done.agent_grad_norm_max
-            metrics |= fit_critics(episodes, self.algorithm, self.members, learning, facts)
-            ratios = self._spikes.check(norms)
-        except (NonFiniteGradient, GradientSpike):
-            self._save(stopped=True)
-            raise
+        for name, learner in learners.items():
+            batch, settings = samples[name], self.members[name].config
+            if batch and _has_signal(batch, learner):
+                done = learner.update(batch, epochs=settings.epochs, minibatches=min(settings.minibatches, len(batch)))
+                metrics |= learner_metrics(name, done)
+                norms |= done.agent_grad_norm_max
+        metrics |= fit_critics(episodes, self.algorithm, self.members, learning, facts)
+        ratios = self._spikes.check(norms)
         return metrics | {f"agent/{agent}/spike_ratio": ratio for agent, ratio in ratios.items()}
 
     async def _verify(self) -> dict[str, SyncReport]:

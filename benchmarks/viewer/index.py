@@ -29,7 +29,7 @@ REASONS = 12
 
 _PLAIN = (
     "id", "task", "hash", "sample", "status", "ended", "turns", "tokens_in", "tokens_out", "invalid", "wall_s", "tree",
-    "difficulty", "last", "error",
+    "difficulty", "last", "error", "update",
 )  # fmt: skip
 
 
@@ -81,6 +81,7 @@ class Index:
             "difficulty": _difficulty(turns),
             "last": turns[-1]["action"][-EXCERPT:] if turns else "",
             "error": episode["error"],
+            "update": episode.get("update"),
         }
         self._tasks.append(episode["task_index"])
         self._add_agents(episode, turns)

@@ -49,6 +49,7 @@ class Turn:
         info: What else the environment said about the action, such as ``{"verdict": "correct"}``.
         candidate: Which of the answers to the same prompt this is, from 0; above 0 in a tree only.
         chosen: Whether the episode went on from here; False in a tree only, for candidates that led nowhere.
+        advantage: What the turn was trained with, in the records of a training run; None where it was not trained on.
     """
 
     episode: str
@@ -73,6 +74,7 @@ class Turn:
     info: dict[str, Any] = field(default_factory=dict)
     candidate: int = 0
     chosen: bool = True
+    advantage: float | None = None
 
     @property
     def reward(self) -> float:
@@ -108,6 +110,8 @@ class Turn:
             record["candidate"] = self.candidate
         if not self.chosen:
             record["chosen"] = False
+        if self.advantage is not None:
+            record["advantage"] = self.advantage
         if tokens:
             for name in _TURN_TOKENS:
                 value = getattr(self, name)
@@ -149,6 +153,7 @@ class Episode:
         wall_s: Seconds from reset to end. Not deterministic, so no part of a result.
         tree: Whether ``turns`` holds several candidates a turn, each credited with what that one step paid. The path
             was chosen by reward, so ``success`` and ``returns``, which are the path's, do not say how a policy plays.
+        update: Which update it was trained on in, from 1, in the records of a training run; otherwise None.
     """
 
     id: str
@@ -167,6 +172,7 @@ class Episode:
     error: str | None = None
     wall_s: float = 0.0
     tree: bool = False
+    update: int | None = None
 
     @property
     def team_return(self) -> float:
@@ -195,6 +201,8 @@ class Episode:
         record["reward_parts"] = {agent: dict(parts) for agent, parts in self.reward_parts.items()}
         if self.tree:
             record["tree"] = True
+        if self.update is not None:
+            record["update"] = self.update
         if timings:
             record["wall_s"] = self.wall_s
         record["turns"] = [turn.to_dict(tokens=tokens, timings=timings) for turn in self.turns]

@@ -43,7 +43,7 @@ def test_a_row_says_what_happened(tmp_path: Path) -> None:
     assert row == {
         "id": "t/0#0", "task": "t/0", "hash": "hash-0", "sample": 0, "status": SUCCESS, "ended": "terminated",
         "turns": 2, "tokens_in": 1 + 2, "tokens_out": 10 + 2, "invalid": 1, "wall_s": 0.5, "tree": 0,
-        "difficulty": None, "last": "b" * 8, "error": None,
+        "difficulty": None, "last": "b" * 8, "error": None, "update": None,
     }  # fmt: skip
     solver = index["agents"]["solver_0"]
     assert solver["columns"] == {"return": [0.9], "turns": [1], "invalid": [1], "tokens_out": [10]}
