@@ -94,6 +94,9 @@ def describe_run(
         },
         "context": {
             "label": label,
+            "protocol": None
+            if settings.protocol is None
+            else dict(zip(("name", "run"), settings.protocol, strict=True)),
             "zero_sum": bool(env.unwrapped.metadata.get("zero_sum", False)),
             "environment": describe_environment(env, settings.env_kwargs),
             "tasks": settings.tasks,

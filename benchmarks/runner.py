@@ -55,6 +55,7 @@ class RunSettings:
         seed: Of everything that is drawn: answers, environments, the shuffle.
         shuffle: Take ``n`` tasks at random instead of the first ``n``.
         sampling: How completions are drawn.
+        protocol: Name and run of the :mod:`protocol <benchmarks.protocols.catalogue>` that samples and sampling are of.
         env_kwargs: Further arguments of the environment.
         concurrency: Episodes in flight. Changes no result.
         out: Results folder; None makes one under ``runs/``.
@@ -74,6 +75,7 @@ class RunSettings:
     seed: int = 0
     shuffle: bool = False
     sampling: Sampling = field(default_factory=Sampling)
+    protocol: tuple[str, str] | None = None
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     concurrency: int = 64
     out: Path | None = None

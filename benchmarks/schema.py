@@ -9,6 +9,7 @@ version     what is new in it
 2           ``context`` holds ``environment``, ``hardware`` and ``variables``, ``source`` the branch and a digest of
             uncommitted changes, ``identity.versions`` the packages of the environment's family, and a line of
             ``timings.jsonl`` when the episode ended.
+3           ``context`` holds ``protocol``. ``identity`` may hold ``budget``, and then ``samples`` is None.
 ==========  ============================================================================================================
 """
 
@@ -19,10 +20,10 @@ from typing import Any
 
 __all__ = ["SCHEMA_VERSION", "SchemaError", "added_since", "upgrade"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the results folders that are written."""
 
-_ADDED_TO_CONTEXT = ("environment", "hardware", "variables")  # in version 2
+_ADDED_TO_CONTEXT = {"environment": 2, "hardware": 2, "variables": 2, "protocol": 3}
 
 
 class SchemaError(ValueError):
@@ -54,7 +55,7 @@ def upgrade(config: Any) -> dict[str, Any]:
         if not isinstance(config.get(name), Mapping):
             raise SchemaError(f"it has no {name!r}")
     rest = {name: value for name, value in config.items() if name not in ("format", "schema_version", "context")}
-    missing = dict.fromkeys(_ADDED_TO_CONTEXT) if version < 2 else {}
+    missing = dict.fromkeys(name for name, since in _ADDED_TO_CONTEXT.items() if version < since)
     return {"schema_version": version, **rest, "context": {**missing, **config["context"]}}
 
 

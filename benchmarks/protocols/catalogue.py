@@ -93,7 +93,7 @@ _PUBLISHED = (
     Protocol(
         name="dr-mas",
         description="avg@16 and pass@16 at temperature 0.6 and top-p 0.95.",
-        source="Dr. MAS, arXiv 2602.08847, section 5",
+        source="Dr. MAS, arXiv 2602.08847",
         runs=(
             ProtocolRun(
                 "sampled",
