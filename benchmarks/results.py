@@ -5,41 +5,40 @@
 ``episodes.jsonl``        One played episode a line: only what is the same in every run of the same seed.
 ``timings.jsonl``         Latencies, by episode id: what is not.
 ``errors.jsonl``          Episodes that failed, with what was played until then. A resumed run plays them again.
-``lock``                  Held while a runner writes.
+``lock``                  Held while a runner writes; empty once it has closed the folder in order.
 ========================  ==============================================================================================
 
 A line is written in one piece and reaches the kernel before the next episode is taken, so a killed process loses no
-episode that it reported; the disk itself is flushed every few seconds. A line that a crash cut off is removed when the
-run is resumed. When every episode is there, ``episodes.jsonl`` is replaced, atomically, by the same lines in the order
-of (task index, sample): a resumed run and one that was never interrupted end with the same bytes.
+episode that it reported; the disk itself is flushed every few seconds. The timing of an episode is written before the
+episode, so no episode lacks it. A line that a crash cut off, and a timing whose episode was never written, are removed
+when the run is resumed. When every episode is there, ``episodes.jsonl`` is replaced, atomically, by the same lines in
+the order of (task index, sample): a resumed run and one that was never interrupted end with the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from benchmarks.schema import SCHEMA_VERSION, added_since, upgrade
 from benchmarks.storage import (
-    LOCK,
-    FolderLock,
     LineFile,
     ResultsError,
     cut_torn_line,
     explain,
     parse_lines,
-    sync_folder,
+    replace_file,
     write_atomically,
 )
+from trainers.folder_lock import LOCK, FolderBusyError, FolderLock, Writer, busy, find_writer
 from trainers.rollout.records import Episode
 
-__all__ = ["ResultsError", "ResultsFolder", "differences", "read_config", "read_lines"]
+__all__ = ["ResultsError", "ResultsFolder", "check_usable", "differences", "read_config", "read_lines", "writer_of"]
 
 CONFIG = "config.json"
 EPISODES = "episodes.jsonl"
@@ -84,10 +83,12 @@ class ResultsFolder:
         try:
             with explain(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = FolderLock(self.path)
-            check_usable(self.path, resume=resume)
+                self._lock = _lock(self.path)
+            _check_content(self.path, resume=resume)
             self._write_or_compare_config(config)
+            self._mend()
             self._read_episodes()
+            self._match_timings()
             for name in (EPISODES, TIMINGS, ERRORS):
                 self._files[name] = LineFile(self.path / name)
         except BaseException:
@@ -117,17 +118,21 @@ class ResultsFolder:
         if episode.id in self._lines:
             raise ValueError(f"Episode {episode.id!r} is already in {self.path / EPISODES}")
         line = episode.to_json(tokens=self.save_tokens, timings=False)
-        start, size = self._files[EPISODES].append(line)
-        self._lines[episode.id] = _Stored(
-            episode.task_index, episode.sample, episode.task_hash, episode.success, start, size
-        )
         timing = {
             "id": episode.id,
             "wall_s": round(episode.wall_s, 6),
             "ended": round(time.time(), 3),
             "latency_s": [round(turn.latency_s, 6) for turn in episode.turns],
         }
-        self._files[TIMINGS].append(json.dumps(timing, separators=(",", ":")))
+        timed, _ = self._files[TIMINGS].append(json.dumps(timing, separators=(",", ":")))
+        try:
+            start, size = self._files[EPISODES].append(line)
+        except ResultsError:
+            self._files[TIMINGS].cut(timed)
+            raise
+        self._lines[episode.id] = _Stored(
+            episode.task_index, episode.sample, episode.task_hash, episode.success, start, size
+        )
 
     def sort(self) -> None:
         """Replace ``episodes.jsonl`` by the same lines in the order of (task index, sample), atomically.
@@ -141,20 +146,13 @@ class ResultsFolder:
         self._files[EPISODES].sync()
         if starts == sorted(starts):
             return
-        temporary = path.with_name(f"{path.name}.tmp")
         lines: dict[str, _Stored] = {}
-        with explain(temporary):
-            position = 0
-            with path.open("rb") as source, temporary.open("wb") as target:
-                for key, stored in ordered:
-                    source.seek(stored.start)
-                    target.write(source.read(stored.size))
-                    lines[key] = stored._replace(start=position)
-                    position += stored.size
-                target.flush()
-                os.fsync(target.fileno())
-            os.replace(temporary, path)
-            sync_folder(self.path)
+        position = 0
+        for key, stored in ordered:
+            lines[key] = stored._replace(start=position)
+            position += stored.size
+        with explain(path), path.open("rb") as source:
+            replace_file(path, (_read_at(source, stored.start, stored.size) for _, stored in ordered))
         self._files[EPISODES].close()
         self._files[EPISODES] = LineFile(path)
         self._lines = lines
@@ -197,10 +195,29 @@ class ResultsFolder:
                 "Give the same settings, or another --out."
             )
 
-    def _read_episodes(self) -> None:
-        path = self.path / EPISODES
+    def _mend(self) -> None:
+        """Remove what a process left unfinished that was killed."""
         for name in (EPISODES, TIMINGS, ERRORS):
             cut_torn_line(self.path / name)
+            with explain(self.path):
+                (self.path / f"{name}.tmp").unlink(missing_ok=True)
+
+    def _match_timings(self) -> None:
+        """Remove timings without an episode: it will be played again, and timed again."""
+        path = self.path / TIMINGS
+        kept: dict[str, bytes] = {}
+        count = 0
+        for count, (line, record) in enumerate(parse_lines(path), start=1):
+            if not isinstance(record, dict) or "id" not in record:
+                raise ResultsError(f"{path}, line {count} is not a timing; restore or remove it")
+            if record["id"] in self._lines:
+                kept[record["id"]] = line
+        if len(kept) < count:
+            with explain(path):
+                replace_file(path, kept.values())
+
+    def _read_episodes(self) -> None:
+        path = self.path / EPISODES
         position = 0
         for number, (line, record) in enumerate(parse_lines(path), start=1):
             try:
@@ -222,6 +239,32 @@ def check_usable(path: Path, *, resume: bool) -> None:
     Raises:
         ResultsError: If it may not.
     """
+    writer = writer_of(path)
+    if writer.state == "running":
+        raise ResultsError(busy(path, writer.pid))
+    _check_content(path, resume=resume)
+
+
+def writer_of(path: str | Path) -> Writer:
+    """Return who writes to a results folder, or wrote to it last (see :mod:`trainers.folder_lock`)."""
+    path = Path(path)
+    with explain(path):
+        return find_writer(path)
+
+
+def _lock(path: Path) -> FolderLock:
+    try:
+        return FolderLock(path)
+    except FolderBusyError as error:
+        raise ResultsError(str(error)) from None
+
+
+def _read_at(file: BinaryIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    return file.read(size)
+
+
+def _check_content(path: Path, *, resume: bool) -> None:
     with explain(path):
         if not path.exists():
             return

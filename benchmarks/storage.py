@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 __all__ = [
-    "LOCK",
-    "FolderLock",
     "LineFile",
     "ResultsError",
     "cut_torn_line",
     "explain",
     "parse_lines",
-    "sync_folder",
+    "replace_file",
     "write_atomically",
 ]
-
-LOCK = "lock"
-"""Name of the file in a folder that its writer holds locked."""
 
 SYNC_EVERY_S = 5.0
 """Seconds between two flushes to the disk itself."""
@@ -60,6 +55,12 @@ class LineFile:
         if time.monotonic() - self._synced_at >= SYNC_EVERY_S:
             self.sync()
         return start, len(data)
+
+    def cut(self, start: int) -> None:
+        """Take back what was written from the offset ``start`` on."""
+        with explain(self._path):
+            os.ftruncate(self._fd, start)
+        self._size = start
 
     def sync(self) -> None:
         """Flush to the disk itself. Raises ResultsError if that fails."""
@@ -112,56 +113,32 @@ def cut_torn_line(path: Path) -> None:
             file.truncate(keep)
 
 
-_locked_here: set[Path] = set()
-
-
-class FolderLock:
-    """A lock on the folder that the kernel gives back when this process ends, however it ends.
-
-    It is a POSIX record lock, which child processes do not inherit: a grading worker that outlives a killed runner for
-    a moment must not keep the folder. Such locks do not hold within one process, hence the set beside it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._key = folder.resolve()
-        if self._key in _locked_here:
-            raise ResultsError(_busy(folder, str(os.getpid())))
-        self._fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            holder = os.read(self._fd, 32).decode("ascii", "replace").strip()
-            os.close(self._fd)
-            raise ResultsError(_busy(folder, holder or "unknown")) from None
-        except OSError:
-            os.close(self._fd)
-            raise
-        _locked_here.add(self._key)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
-
-    def release(self) -> None:
-        """Give the lock back."""
-        _locked_here.discard(self._key)
-        os.close(self._fd)
-
-
-def _busy(folder: Path, holder: str) -> str:
-    return f"Another runner (process {holder}) is writing to {folder}; wait for it, or give another --out"
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that a crash leaves either the old one or the new one, on the disk itself."""
+    replace_file(path, [text.encode("utf-8")])
+
+
+def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file piece by piece so that a crash leaves either the old one or the new one, on the disk itself.
+
+    Where that fails the old file is as it was, and what was written of the new one is removed.
+    """
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    try:
+        with temporary.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()  # it would take up what a full disk has left
+        raise
+    _sync_folder(path.parent)
 
 
-def sync_folder(path: Path) -> None:
+def _sync_folder(path: Path) -> None:
     """Flush a folder's list of names to the disk itself."""
     fd = os.open(path, os.O_RDONLY)
     try:
