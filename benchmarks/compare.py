@@ -12,7 +12,7 @@ from benchmarks.paired import holm, paired_difference, sign_test
 from benchmarks.results import differences
 from benchmarks.summary import passes, summarize
 from benchmarks.task_values import Metric, MetricError, TaskRun, find_metric, read_task_run
-from trainers.team import EVERYONE, assign_players
+from trainers.team import EVERYONE, assign_players, role_of
 
 __all__ = ["CompareError", "compare", "compare_ablations", "compare_metric", "pair_up", "players_of"]
 
@@ -225,9 +225,9 @@ def _differing(one: TaskRun, two: TaskRun) -> dict[str, list[Any]]:
 
 def _check_ablation(whole: TaskRun, other: TaskRun, role: str) -> tuple[str, str]:
     """Return who played the role in both; raise CompareError if anything else is not the same."""
-    mine = [agent for agent in whole.agents if role in (agent, _role_of(agent))]
+    mine = [agent for agent in whole.agents if role in (agent, role_of(agent))]
     if not mine:
-        there_are = ", ".join(dict.fromkeys(map(_role_of, whole.agents)))
+        there_are = ", ".join(dict.fromkeys(map(role_of, whole.agents)))
         raise CompareError(f"--ablation {role}={other.path}: no agent has the role {role!r}; the roles are {there_are}")
     players = [players_of(run) for run in (whole, other)]
     for agent in whole.agents:
@@ -256,12 +256,7 @@ def players_of(run: TaskRun) -> dict[str, str]:
     players = assign_players(specs, identity["options"], run.agents)
     found = {}
     for agent in run.agents:
-        player = next(players[role] for role in (agent, _role_of(agent), EVERYONE) if role in players)
+        player = next(players[role] for role in (agent, role_of(agent), EVERYONE) if role in players)
         options = ", ".join(f"{key}={value!r}" for key, value in sorted(player.options.items()))
         found[agent] = f"{player.spec} ({options})" if options else player.spec
     return found
-
-
-def _role_of(agent: str) -> str:
-    role, _, number = agent.rpartition("_")
-    return role if role and number.isdigit() else agent

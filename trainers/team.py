@@ -15,7 +15,16 @@ from typing import Any
 
 from trainers.policies.base import Policy, Sampling
 
-__all__ = ["EVERYONE", "Player", "Team", "TeamError", "assign_players", "check_roles", "parse_policy_specs"]
+__all__ = [
+    "EVERYONE",
+    "Player",
+    "Team",
+    "TeamError",
+    "assign_players",
+    "check_roles",
+    "parse_policy_specs",
+    "role_of",
+]
 
 EVERYONE = "*"
 """The role that matches every agent which no other role matches."""
@@ -234,10 +243,10 @@ def assign_players(
     roles = parse_policy_specs(specs)
     options = {role: dict(values) for role, values in (options or {}).items() if values}
     for role in [role for role in options if role != EVERYONE]:
-        fallback = roles.get(_role_of(role), roles.get(EVERYONE))
+        fallback = roles.get(role_of(role), roles.get(EVERYONE))
         if role not in roles and fallback is not None:
             roles[role] = fallback
-        if role not in roles and not any(_role_of(name) == role for name in roles):
+        if role not in roles and not any(role_of(name) == role for name in roles):
             raise TeamError(f"Options were given for role {role!r}, but no policy plays it. {_add_one(role)}")
     if agents is not None:
         agents = list(agents)
@@ -246,10 +255,10 @@ def assign_players(
         if set(matches.values()) == {EVERYONE}:
             roles = {EVERYONE: roles[EVERYONE]}
         else:
-            roles = {role if role != EVERYONE else _role_of(agent): roles[role] for agent, role in matches.items()}
+            roles = {role if role != EVERYONE else role_of(agent): roles[role] for agent, role in matches.items()}
     players = {role: Player(spec) for role, spec in roles.items()}
     for role, values in options.items():
-        reached = {name: player for name, player in players.items() if role in (name, _role_of(name), EVERYONE)}
+        reached = {name: player for name, player in players.items() if role in (name, role_of(name), EVERYONE)}
         if not any(player.takes(role) for player in reached.values()):
             by = ", ".join(dict.fromkeys(repr(player.spec) for player in reached.values()))
             whom = "" if role == EVERYONE else f" for role {role!r}"
@@ -258,7 +267,7 @@ def assign_players(
                 "model (hf, vllm, openai) take options for all; minimax and mcts take those of their own role"
             )
     for name, player in players.items():
-        roles_of = [role for role in dict.fromkeys((EVERYONE, _role_of(name), name)) if player.takes(role)]
+        roles_of = [role for role in dict.fromkeys((EVERYONE, role_of(name), name)) if player.takes(role)]
         mine = [options.get(role, {}) for role in roles_of]
         players[name] = Player(player.spec, {key: value for values in mine for key, value in values.items()})
     return players
@@ -271,12 +280,12 @@ def check_roles(roles: Collection[str], agents: Iterable[str]) -> None:
         TeamError: Names the agent without a role, or the role that no agent has and the roles there are.
     """
     agents = list(agents)
-    known = dict.fromkeys(name for agent in agents for name in (_role_of(agent), agent))
+    known = dict.fromkeys(name for agent in agents for name in (role_of(agent), agent))
     for role in roles:
         if role != EVERYONE and role not in known:
             close = difflib.get_close_matches(role, known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            there_are = ", ".join(dict.fromkeys(map(_role_of, agents)))
+            there_are = ", ".join(dict.fromkeys(map(role_of, agents)))
             raise TeamError(f"No agent has the role {role!r}; the roles of this environment are: {there_are}.{hint}")
     for agent in agents:
         _match(agent, roles)
@@ -284,10 +293,10 @@ def check_roles(roles: Collection[str], agents: Iterable[str]) -> None:
 
 def _match(agent: str, roles: Collection[str]) -> str:
     """Return the most exact of ``roles`` that ``agent`` has."""
-    for role in (agent, _role_of(agent), EVERYONE):
+    for role in (agent, role_of(agent), EVERYONE):
         if role in roles:
             return role
-    raise TeamError(f"No policy plays {agent!r}: the team has the roles {sorted(roles)}. {_add_one(_role_of(agent))}")
+    raise TeamError(f"No policy plays {agent!r}: the team has the roles {sorted(roles)}. {_add_one(role_of(agent))}")
 
 
 def _add_one(role: str) -> str:
@@ -305,7 +314,7 @@ def _describe(options: Mapping[str, Any]) -> str:
     return f" ({', '.join(shown)})"
 
 
-def _role_of(agent: str) -> str:
+def role_of(agent: str) -> str:
     """Return an agent's name without its number, ``solver_0`` -> ``solver``."""
     role, _, number = agent.rpartition("_")
     return role if role and number.isdigit() else agent
