@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks.cost import Prices
 from benchmarks.figures import escape, estimate, money, number, percent, seconds
 from benchmarks.results import read_config
+from benchmarks.run_state import missing_note
 from benchmarks.summary import summarize
 from benchmarks.tournament_report import print_tournament
 from benchmarks.tournament_summary import is_tournament, summarize_tournament
@@ -177,12 +178,9 @@ def _print_columns(console: Console, title: str, rows: Sequence[Row], width: int
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     notes = []
-    missing = summary["planned"] - summary["episodes"]
-    if missing:
-        failed = f", {summary['failed']} of them failed (see errors.jsonl)" if summary["failed"] else ""
-        notes.append(
-            f"{summary['run']}: {missing} of {summary['planned']} episodes are missing{failed}. --resume plays them."
-        )
+    missing = missing_note(summary, "episodes")
+    if missing is not None:
+        notes.append(missing)
     if summary["undecided"]:
         notes.append(
             f"{summary['run']}: in {summary['undecided']} episodes the grader reached no verdict in time; "

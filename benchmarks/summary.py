@@ -13,6 +13,7 @@ from benchmarks.cost import CostTally, Prices
 from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
 from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
+from benchmarks.run_state import run_state
 
 __all__ = ["Counts", "passes", "summarize"]
 
@@ -69,6 +70,8 @@ def summarize(
         of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
         they count as not solved.
 
+        ``state`` and ``writer`` say whether somebody is playing it now (see :func:`benchmarks.run_state.run_state`).
+
         ``seconds`` is the mean from reset to end of an episode; ``elapsed_s`` how long anything was being played,
         without pauses between sessions; ``tokens_per_s`` the tokens written by all agents in that time, and of an agent
         the tokens it wrote in a second of waiting for it. ``cost`` holds ``total``, that of an ``episode``, of a
@@ -114,6 +117,7 @@ def summarize(
     failed = {record["id"] for record in read_lines(path, ERRORS)} - stored
     episodes = len(seen)
     planned = identity["n"] * identity["samples"]
+    complete = len(stored) == planned
     successes = list(solved.values())
     turns = sum(agent.turns for agent in agents.values())
     written = sum(agent.tokens_out for agent in agents.values())
@@ -130,7 +134,8 @@ def summarize(
         "planned": planned,
         "episodes": episodes,
         "failed": len(failed),
-        "complete": len(stored) == planned,
+        "complete": complete,
+        **run_state(path, complete=complete),
         "solved": solved_episodes,
         "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
         "pass_at_k": {str(k): _pass(successes, k) for k in passes(identity["samples"])} if ended is None else {},

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import escape, estimate, money, number, percent
+from benchmarks.run_state import missing_note
 
 __all__ = ["print_tournament"]
 
@@ -96,12 +97,9 @@ def _notes(summary: dict[str, Any]) -> list[str]:
             "Some players took no point from the others, which no finite rating explains: for the ratings "
             f"{summary['virtual_draws']:g} virtual draws were added to every pairing."
         )
-    missing = summary["planned"] - summary["episodes"]
-    if missing:
-        failed = f", {summary['failed']} of them failed (see errors.jsonl)" if summary["failed"] else ""
-        notes.append(
-            f"{summary['run']}: {missing} of {summary['planned']} games are missing{failed}. --resume plays them."
-        )
+    missing = missing_note(summary, "games")
+    if missing is not None:
+        notes.append(missing)
     return notes
 
 

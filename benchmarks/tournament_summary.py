@@ -12,6 +12,7 @@ from benchmarks.cost import CostTally, Prices
 from benchmarks.outcomes import POINTS, Tally, forfeiters, outcomes
 from benchmarks.ratings import Estimate, Game, elo_lead, rate, share_estimate
 from benchmarks.results import EPISODES, ERRORS, read_config, read_lines
+from benchmarks.run_state import run_state
 
 __all__ = ["Table", "is_tournament", "summarize_tournament"]
 
@@ -136,6 +137,7 @@ def summarize_tournament(path: str | Path, prices: Prices | None = None) -> dict
         "episodes": len(seen),
         "failed": len(failed),
         "complete": len(seen) == planned,
+        **run_state(path, complete=len(seen) == planned),
         "anchor": "the mean of all ratings is 0",
         "virtual_draws": 0.0 if ratings is None else ratings.virtual_draws,
         "players": {

@@ -12,7 +12,7 @@ const row = (label, value) => ({ label, value: value.value, low: value.interval[
 export function overview(run, loadSummary, { openStatus }) {
   const headline = h("div", { class: "headline" });
   loadSummary().then(
-    (summary) => replace(headline, headlinePlots(run, summary)),
+    (summary) => replace(headline, standing(summary), headlinePlots(run, summary)),
     (problem) => replace(headline, h("p", { class: "refusal" }, String(problem.message))),
   );
   const agents = Object.entries(run.agents);
@@ -56,6 +56,19 @@ function tiles(run, openStatus) {
     h("dt", {}, name),
     h("dd", {}, target ? h("button", { type: "button", class: "link", onclick: () => openStatus(target), "aria-label": `${value} ${name}: list them` }, value) : value),
   )));
+}
+
+// Whether somebody is playing it, or it ended before its end.
+function standing(summary) {
+  if (!summary || summary.state === "complete") return null;
+  const missing = `${number(summary.planned - summary.episodes, 0)} of ${number(summary.planned, 0)}`;
+  const process = summary.writer ? `process ${summary.writer}` : "another process";
+  const text = {
+    running: `Being played: ${process} was writing it when it was read; ${missing} are to come.`,
+    killed: `Not complete: ${process} was killed, or its machine went down; ${missing} are missing. --resume plays them.`,
+    stopped: `Not complete: ${missing} are missing. --resume plays them.`,
+  }[summary.state];
+  return h("p", { class: "note" }, text);
 }
 
 function headlinePlots(run, summary) {
