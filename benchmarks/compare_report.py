@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.figures import escape, number, percent, seconds
 
-__all__ = ["p_value", "print_ablations", "print_comparison"]
+__all__ = ["difference", "p_value", "print_ablations", "print_comparison", "print_table", "say"]
 
 FIGURE_WIDTH = 22
 _SMALLEST = 0.001  # of a p-value that is written out
@@ -19,9 +19,9 @@ _SMALLEST = 0.001  # of a p-value that is written out
 
 def print_comparison(found: dict[str, Any], console: Console) -> None:
     """Print what :func:`benchmarks.compare.compare` returns."""
-    _say(console, f"{found['env']}: {found['episodes']} episodes of {found['tasks']} tasks, paired by task")
+    say(console, f"{found['env']}: {found['episodes']} episodes of {found['tasks']} tasks, paired by task")
     for letter, run, policy in zip("AB", found["runs"], found["policies"], strict=True):
-        _say(console, f"  {letter}  {run}: {policy}")
+        say(console, f"  {letter}  {run}: {policy}")
     rows = []
     for metric in found["metrics"].values():
         one, two = metric["values"]
@@ -29,43 +29,43 @@ def print_comparison(found: dict[str, Any], console: Console) -> None:
         rows.append(
             [
                 escape(metric["title"]), _value(one, metric["share"]), _value(two, metric["share"]),
-                _difference(metric["difference"], metric["share"]), p_value(metric["difference"]["p"]),
+                difference(metric["difference"], metric["share"]), p_value(metric["difference"]["p"]),
                 f"{signs['better']} – {signs['worse']}", p_value(signs["p"]),
             ]
         )  # fmt: skip
     header = ["", "A", "B", "A – B [95 %]", "p", "higher", "p"]
-    _table(console, "Differences (means over tasks)", header, rows)
-    _say(
+    print_table(console, "Differences (means over tasks)", header, rows)
+    say(
         console,
         "The first p is of the paired bootstrap over tasks, the second of McNemar's exact test (several samples a "
         "task: the sign test) on how many tasks each was higher. Differences of shares are in percentage points.",
     )
     _print_agents(found["agents"], console)
     for name, (one, two) in found["differing"].items():
-        _say(console, f"differs: {name}: {one!r} and {two!r}")
+        say(console, f"differs: {name}: {one!r} and {two!r}")
     if any(found["left_out"]):
         one, two = found["left_out"]
-        _say(console, f"left out as the other has no such task or sample: {one} episodes of A, {two} of B")
+        say(console, f"left out as the other has no such task or sample: {one} episodes of A, {two} of B")
 
 
 def print_ablations(found: dict[str, Any], console: Console) -> None:
     """Print what :func:`benchmarks.compare.compare_ablations` returns."""
-    _say(console, f"{found['env']}: {found['policy']} ({found['base']})")
+    say(console, f"{found['env']}: {found['policy']} ({found['base']})")
     several = len(found["roles"]) > 1
     rows = []
     for role, of in found["roles"].items():
-        _say(console, f"  {role} played by {of['by']} instead of {of['replaced']}: {of['run']}, {of['tasks']} tasks")
+        say(console, f"  {role} played by {of['by']} instead of {of['replaced']}: {of['run']}, {of['tasks']} tasks")
         whole, without = of["values"]
         change, signs = of["contribution"], of["signs"]
         rows.append(
             [
-                escape(role), percent(whole), percent(without), _difference(change, share=True),
+                escape(role), percent(whole), percent(without), difference(change, share=True),
                 p_value(change["p"]), *([p_value(change["p_holm"])] if several else []), p_value(signs["p"]),
             ]
         )  # fmt: skip
     header = ["role", "whole", "without", "lost [95 %]", "p", *(["p, Holm"] if several else []), "sign p"]
-    _table(console, "Contribution of each role (success of the whole team less that without it)", header, rows)
-    _say(
+    print_table(console, "Contribution of each role (success of the whole team less that without it)", header, rows)
+    say(
         console,
         "p is of the paired bootstrap over tasks; sign p of McNemar's exact test (or the sign test) over tasks.",
     )
@@ -93,16 +93,17 @@ def _print_agents(agents: dict[str, list[dict[str, Any] | None]], console: Conso
         ]
         for name, letter, figures in columns
     ]  # fmt: skip
-    _table(console, "Agents (means per episode)", header, rows)
+    print_table(console, "Agents (means per episode)", header, rows)
     paid = [
         [escape(name), letter, number(figures["return"], 3)]
         + [number(figures["reward_parts"].get(part), 3) for part in parts]
         for name, letter, figures in columns
     ]
-    _table(console, "Rewards (means per episode)", ["agent", "run", "return", *map(escape, parts)], paid)
+    print_table(console, "Rewards (means per episode)", ["agent", "run", "return", *map(escape, parts)], paid)
 
 
-def _table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a header; a column with an interval, ``[95 %]`` in its name, is never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for position, name in enumerate(header):
         figure = "[95 %]" in name
@@ -116,7 +117,8 @@ def _table(console: Console, title: str, header: Sequence[str], rows: Sequence[S
     console.print(table)
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, without markup or highlights."""
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
@@ -124,7 +126,8 @@ def _value(value: float, share: bool) -> str:
     return percent(value) if share else number(value, 3)
 
 
-def _difference(found: dict[str, Any], share: bool) -> str:
+def difference(found: dict[str, Any], share: bool) -> str:
+    """Return a difference with its interval; of shares in percentage points."""
     scale, digits = (100, 1) if share else (1, 3)
     value, (low, high) = found["value"], found["interval"]
     return f"{scale * value:+.{digits}f} [{scale * low:+.{digits}f}, {scale * high:+.{digits}f}]"
