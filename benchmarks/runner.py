@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ __all__ = [
     "RunSettings",
     "SettingsError",
     "check_settings",
+    "choose_split",
     "choose_tasks",
     "default_folder",
     "load_policy",
@@ -129,8 +131,20 @@ class Observer(Protocol):
         """An episode ended or failed."""
 
 
-async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., Policy] = make_policy) -> RunResult:
+async def run(
+    settings: RunSettings,
+    observer: Observer,
+    *,
+    make: Callable[..., Policy] = make_policy,
+    go_on: Callable[[], bool] | None = None,
+) -> RunResult:
     """Run a benchmark, or what is missing of it.
+
+    Args:
+        settings: What to run.
+        observer: Is told how it goes.
+        make: Makes the policies.
+        go_on: Asked before each episode; once it says no, none is started any more, and the run ends incomplete.
 
     Raises:
         ResultsError: If the folder cannot be used (see :class:`benchmarks.results.ResultsFolder`), or a stored episode
@@ -164,7 +178,7 @@ async def run(settings: RunSettings, observer: Observer, *, make: Callable[..., 
         }
         config = describe_run(settings, env, indices, settings.samples, who, specs, team.label)
         jobs = make_jobs(indices, settings.samples, settings.seed)
-        return await play_missing(out, config, settings, env, team, jobs, observer)
+        return await play_missing(out, config, settings, env, team, jobs, observer, go_on)
     finally:
         await team.close()
 
@@ -191,6 +205,7 @@ async def play_missing(
     team: Team | Callable[[Job], Team],
     jobs: Sequence[Job],
     observer: Observer,
+    go_on: Callable[[], bool] | None = None,
 ) -> RunResult:
     """Open the folder, play the jobs that it does not hold yet, and sort it when all are there.
 
@@ -202,7 +217,7 @@ async def play_missing(
         observer.start(out, str(config["context"]["label"]), len(jobs))
         for stored in folder.stored:
             observer.stored(stored.task_index, stored.success)
-        failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer)
+        failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer, go_on or _always)
         if len(folder.done) == len(jobs):
             folder.sort()
         return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
@@ -222,16 +237,20 @@ def load_policy(make: Callable[..., Policy], spec: str, options: Mapping[str, An
 
 def make_env(settings: RunSettings) -> Any:
     """Make the environment that the settings name, with its task set loaded."""
-    spec = llm_envs.spec(settings.env)
     kwargs = dict(settings.env_kwargs)
     if settings.tasks is not None:
         kwargs["tasks"] = settings.tasks
-    split = settings.split
-    if split is None and "split" in arguments(spec) and not (settings.tasks and _is_file(settings.tasks)):
-        split = "test"
+    split = choose_split(settings)
     if split is not None:
         kwargs["split"] = split
     return llm_envs.make(settings.env, **kwargs)
+
+
+def choose_split(settings: RunSettings) -> str | None:
+    """Return the split that is played: ``test`` where none is named, except of a file or a set that has none."""
+    if settings.split is not None or "split" not in arguments(llm_envs.spec(settings.env)):
+        return settings.split
+    return None if settings.tasks and _is_file(settings.tasks) else "test"
 
 
 def choose_tasks(size: int, n: int | None, shuffle_seed: int | None = None) -> list[int]:
@@ -272,6 +291,7 @@ async def _play(
     jobs: Sequence[Job],
     concurrency: int,
     observer: Observer,
+    go_on: Callable[[], bool],
 ) -> tuple[int, str | None]:
     failed = 0
 
@@ -285,7 +305,7 @@ async def _play(
         await play(
             env.unwrapped.fork,  # shares the loaded tasks; the environment itself is never played
             team,
-            pending(jobs, folder.done),
+            takewhile(lambda _: go_on(), pending(jobs, folder.done)),
             keep,
             concurrency=concurrency,
             max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
@@ -293,6 +313,10 @@ async def _play(
     except TooManyFailuresError as error:
         return failed, str(error)
     return failed, None
+
+
+def _always() -> bool:
+    return True
 
 
 def _check_stored(folder: ResultsFolder, tasks: TaskSet, jobs: Sequence[Job]) -> None:

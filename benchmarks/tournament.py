@@ -32,7 +32,7 @@ from trainers.policies.base import Policy, make_policy, parse_spec
 from trainers.rollout.episodes import Job, make_jobs
 from trainers.team import EVERYONE, Player, Team, TeamError
 
-__all__ = ["DEFAULT_DEALS", "Entrant", "parse_entrants", "run_tournament", "schedule"]
+__all__ = ["DEFAULT_DEALS", "Entrant", "check_game", "parse_entrants", "run_tournament", "schedule"]
 
 DEFAULT_DEALS = 50
 SEATS = ("player_0", "player_1")
@@ -107,7 +107,11 @@ def parse_entrants(policies: Sequence[str], options: Mapping[str, Mapping[str, A
 
 
 async def run_tournament(
-    settings: RunSettings, observer: Observer, *, make: Callable[..., Policy] = make_policy
+    settings: RunSettings,
+    observer: Observer,
+    *,
+    make: Callable[..., Policy] = make_policy,
+    go_on: Callable[[], bool] | None = None,
 ) -> RunResult:
     """Play a tournament, or what is missing of it.
 
@@ -116,6 +120,7 @@ async def run_tournament(
             there are if None), ``samples`` is not read: it is the number of matches.
         observer: Is told how it goes.
         make: Makes the policies; each spec with its options once, for all matches.
+        go_on: As :func:`benchmarks.runner.run`.
 
     Raises:
         SettingsError: If the environment is no zero-sum game of two players, or a number is out of its range.
@@ -124,7 +129,7 @@ async def run_tournament(
     check_settings(settings)
     entrants = parse_entrants(settings.policies, settings.options)
     env = make_env(settings)
-    _check_game(env.unwrapped)
+    check_game(env.unwrapped)
     size = len(env.unwrapped.tasks)
     deals = min(DEFAULT_DEALS, size) if settings.n is None else settings.n
     indices = choose_tasks(size, deals, settings.seed if settings.shuffle else None)
@@ -162,7 +167,7 @@ async def run_tournament(
         def team_of(job: Job) -> Team:
             return teams[job.sample]
 
-        return await play_missing(out, config, settings, env, team_of, jobs, observer)
+        return await play_missing(out, config, settings, env, team_of, jobs, observer, go_on)
     finally:
         for policy in policies.values():
             await policy.close()
@@ -181,7 +186,12 @@ def _team(match: tuple[str, str], players: Mapping[str, Policy], settings: RunSe
     )
 
 
-def _check_game(env: Any) -> None:
+def check_game(env: Any) -> None:
+    """Check that a game can be played in a tournament.
+
+    Raises:
+        SettingsError: If it is not zero-sum, or has other players than two.
+    """
     agents = tuple(env.possible_agents)
     reasons = [
         f"its agents are {', '.join(agents)}" if agents != SEATS else "",

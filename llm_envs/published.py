@@ -18,7 +18,7 @@ from llm_envs import task_files, task_rows
 from llm_envs.task_rows import Columns, Row, RowReader
 from llm_envs.tasks import Draft, ListTaskSet, TaskError, reject_options
 
-__all__ = ["DATA_VARIABLE", "Published", "load_published"]
+__all__ = ["DATA_VARIABLE", "Published", "how_to_get", "is_here", "load_published"]
 
 DATA_VARIABLE = "LLM_ENVS_DATA"
 
@@ -81,13 +81,29 @@ def load_published(
                 f"{name}_{split}.jsonl there"
             )
         return task_files.load_files(name, split, files, **build)
-    fix = (
+    data = task_files.fetch(published.hub_id, published.config, how_to_get(name, split))
+    sources = task_files.hub_sources(f"{name} = {published.hub_id}", data, published.splits)
+    return task_rows.load_splits(name, split, sources, **build)
+
+
+def how_to_get(name: str, split: str) -> str:
+    """Returns what a user without a network can do to have a published set."""
+    return (
         f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
         f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
     )
-    data = task_files.fetch(published.hub_id, published.config, fix)
-    sources = task_files.hub_sources(f"{name} = {published.hub_id}", data, published.splits)
-    return task_rows.load_splits(name, split, sources, **build)
+
+
+def is_here(name: str, split: str, published: Published) -> bool:
+    """Whether a split of a published set can be had without a network: from ``$LLM_ENVS_DATA``, or a cache of the hub.
+
+    Nothing is loaded: a copy may still turn out to be incomplete.
+
+    Raises:
+        TaskError: If ``$LLM_ENVS_DATA`` is no folder.
+    """
+    files = _local_files(name, list(published.splits))
+    return split in files if files is not None else task_files.in_hub_cache(published.hub_id)
 
 
 def _read(published: Published, reader: RowReader, row: Row, columns: Columns) -> Draft:

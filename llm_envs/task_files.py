@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ __all__ = [
     "SUFFIXES",
     "fetch",
     "hub_sources",
+    "in_hub_cache",
     "load_files",
     "load_hub",
     "load_path",
@@ -223,6 +225,18 @@ def fetch(hub_id: str, config: str | None, fix: str) -> Mapping[str, Any]:
         label = f"{hub_id} ({config})" if config else hub_id
         raise TaskError(f"cannot load the hub data set {label}: {error}. Without a network: {fix}.") from error
     return data
+
+
+def in_hub_cache(hub_id: str) -> bool:
+    """Whether the cache of the datasets library holds a hub data set. Nothing is imported or loaded."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser()
+    wanted = _plain(hub_id.replace("/", "___"))  # the library writes names in its own mix of cases
+    return cache.is_dir() and any(_plain(path.name) == wanted and any(path.iterdir()) for path in cache.iterdir())
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
 
 
 def hub_sources(name: str, data: Mapping[str, Any], splits: Mapping[str, str]) -> Sources:

