@@ -106,7 +106,7 @@ class ReplayPolicy(Policy):
         if not self.path.is_file():
             raise PolicyError(f"policy {self.name!r}: no recorded run there: {self.path} is not a file")
         self._turns: dict[tuple[str, int, int, str], dict[str, Any]] = {}
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), start=1):
             if line.strip():
                 self._read_line(line, number)
 
@@ -115,11 +115,11 @@ class ReplayPolicy(Policy):
         """Make the policy that a spec names."""
         return cls(parsed.target, spec)
 
-    def _read_line(self, line: str, number: int) -> None:
+    def _read_line(self, line: bytes, number: int) -> None:
         try:
             episode = json.loads(line)
-        except json.JSONDecodeError as error:
-            if not line.endswith("\n"):
+        except ValueError as error:  # not JSON, or cut off inside of a character
+            if not line.endswith(b"\n"):
                 return
             raise PolicyError(f"{self.path}, line {number}: not JSON ({error})") from error
         try:
