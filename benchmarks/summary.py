@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
 from benchmarks.run_state import run_state
 
-__all__ = ["Counts", "passes", "summarize"]
+__all__ = ["Counts", "elapsed_seconds", "passes", "summarize"]
 
 
 @dataclass
@@ -122,12 +122,13 @@ def summarize(
     turns = sum(agent.turns for agent in agents.values())
     written = sum(agent.tokens_out for agent in agents.values())
     times = [timings[key] for key in seen if key in timings]
-    elapsed = _elapsed(times) if len(times) == episodes else None
+    elapsed = elapsed_seconds(times) if len(times) == episodes else None
     solved_episodes = sum(map(sum, successes)) if ended is None else None
     return {
         "run": str(path),
         "env": identity["env"],
         "policy": context["label"],
+        "protocol": context.get("protocol"),
         "tasks": identity["tasks"],
         "samples": identity["samples"],
         "seed": identity["seed"],
@@ -214,7 +215,7 @@ def _count(agents: dict[str, _Agent], spent: CostTally, episode: Mapping[str, An
             agent.timed_tokens += turn["completion_tokens"]
 
 
-def _elapsed(times: list[dict[str, Any]]) -> float | None:
+def elapsed_seconds(times: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the seconds in which at least one episode was being played; None where the folder is too old to say."""
     if not times or any("ended" not in record for record in times):
         return None
