@@ -86,7 +86,8 @@ class ResultsFolder:
                 self._lock = _lock(self.path)
             _check_content(self.path, resume=resume)
             self._write_or_compare_config(config)
-            self._mend()
+            for name in (EPISODES, TIMINGS, ERRORS):
+                cut_torn_line(self.path / name)
             self._read_episodes()
             self._match_timings()
             for name in (EPISODES, TIMINGS, ERRORS):
@@ -194,13 +195,6 @@ class ResultsFolder:
                 f"{self.path} holds a run with other settings, so it cannot be resumed with these:{listed}\n"
                 "Give the same settings, or another --out."
             )
-
-    def _mend(self) -> None:
-        """Remove what a process left unfinished that was killed."""
-        for name in (EPISODES, TIMINGS, ERRORS):
-            cut_torn_line(self.path / name)
-            with explain(self.path):
-                (self.path / f"{name}.tmp").unlink(missing_ok=True)
 
     def _match_timings(self) -> None:
         """Remove timings without an episode: it will be played again, and timed again."""
