@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.cli_readers import add_readers
+from benchmarks.protocols.arguments import Given, add_comparisons, add_protocol
 from benchmarks.tournament import DEFAULT_DEALS
 from benchmarks.viewer.command import add_view
 from trainers.policies.base import SPEC_FORMS, Sampling
@@ -43,6 +44,10 @@ examples:
 
   arguments of the environment, greedy decoding
     llm-bench run math-2agent --policy hf:smollm2-135m --env max_rounds=3 --temperature 0
+
+  as published: avg@16 and pass@16 at temperature 0.6 and top-p 0.95; greedy and sampled, a folder each
+    llm-bench run math-2agent --policy hf:smollm2-135m --protocol dr-mas
+    llm-bench run plan-path-2agent --policy hf:smollm2-135m --protocol at-grpo --out runs/both
 
   go on after a crash, Ctrl-C or failed episodes
     llm-bench run --resume --out runs/my-run
@@ -103,6 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
             description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
         )
     )  # fmt: skip
+    add_comparisons(commands, _add_run)
     add_readers(commands)
     add_view(commands)
     return parser
@@ -122,8 +128,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add("--split", help="split of the set (default: test; all rows of a file)")
     add("-n", type=int, metavar="TASKS", help="play the first TASKS tasks (default: all)")
     add("--shuffle", action="store_true", help="play TASKS random tasks, chosen by --seed, instead of the first")
-    add("-k", type=int, default=1, metavar="SAMPLES", help="episodes per task (default: 1)")
-    _add_common(parser, what)
+    add("-k", type=int, default=1, metavar="SAMPLES", action=Given, help="episodes per task (default: 1)")
+    _add_common(parser, what, protocol=True)
 
 
 def _add_tournament(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +152,7 @@ def _add_tournament(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(split=None, k=1)
 
 
-def _add_common(parser: argparse.ArgumentParser, what: argparse._ArgumentGroup) -> None:
+def _add_common(parser: argparse.ArgumentParser, what: argparse._ArgumentGroup, *, protocol: bool = False) -> None:
     """Add what runs and tournaments share."""
     defaults = Sampling()
     add = what.add_argument
@@ -156,10 +162,18 @@ def _add_common(parser: argparse.ArgumentParser, what: argparse._ArgumentGroup) 
         help="argument of the environment, JSON or text; may be repeated",
     )  # fmt: skip
     how = parser.add_argument_group("sampling")
+    if protocol:
+        add_protocol(how)
     add = how.add_argument
-    add("--temperature", type=float, default=defaults.temperature, help="0 is greedy (default: %(default)s)")
-    add("--top-p", type=float, default=defaults.top_p, help="nucleus mass (default: %(default)s)")
-    add("--top-k", type=int, default=defaults.top_k, help="most likely tokens kept, -1 for all (default: %(default)s)")
+    add(
+        "--temperature", type=float, default=defaults.temperature, action=Given,
+        help="0 is greedy (default: %(default)s)",
+    )  # fmt: skip
+    add("--top-p", type=float, default=defaults.top_p, action=Given, help="nucleus mass (default: %(default)s)")
+    add(
+        "--top-k", type=int, default=defaults.top_k, action=Given,
+        help="most likely tokens kept, -1 for all (default: %(default)s)",
+    )  # fmt: skip
     add("--max-tokens", type=int, default=defaults.max_tokens, help="per answer (default: %(default)s)")
     where = parser.add_argument_group("run")
     add = where.add_argument

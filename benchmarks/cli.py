@@ -15,10 +15,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from benchmarks.arguments import make_parser
+from benchmarks.cli_protocols import ACTION_OF, make_plan, play_plan
 from benchmarks.cli_readers import READER_ERRORS, READERS
 from benchmarks.live import LiveView
 from benchmarks.options import parse_env_arguments, parse_options
-from benchmarks.report import print_report
+from benchmarks.protocols.catalogue import ProtocolError
+from benchmarks.protocols.group import read_group
+from benchmarks.protocols.report import print_played
 from benchmarks.results import ResultsError, read_config
 from benchmarks.runner import RunResult, RunSettings, SettingsError, run
 from benchmarks.tournament import run_tournament
@@ -43,14 +46,16 @@ _USER_ERRORS = (
     MissingBackendError,
     ResultsError,
     SettingsError,
+    ProtocolError,
     *READER_ERRORS,
 )
 
 # What --resume without an environment takes from the folder; the rest is about this session only.
-_SESSION_ONLY = frozenset({"command", "out", "resume", "quiet", "concurrency", "action"})
+_SESSION_ONLY = frozenset({"command", "out", "resume", "quiet", "concurrency", "action", "given"})
 
 _PLAY = {"run": run, "tournament": run_tournament}
-_DEFAULTS = {action: vars(make_parser().parse_args([action])) for action in _PLAY}
+_ACTIONS = dict.fromkeys([*_PLAY, *ACTION_OF.values()])
+_DEFAULTS = {action: vars(make_parser().parse_args([action])) for action in _ACTIONS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,12 +87,22 @@ def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> in
     if arguments.env is None:
         given = _stored_arguments(arguments)
     settings = _settings(given, ["llm-bench", *argv])
+    group = None
+    if arguments.action in ACTION_OF.values():
+        plan = make_plan(arguments.action, given, settings)
+        if plan.group is None:
+            (settings,) = plan.runs.values()
+        else:
+            group = plan
     view = LiveView(errors, quiet=arguments.quiet)
     try:
-        with view:
-            result = asyncio.run(_PLAY[arguments.action](settings, view))
+        if group is not None:
+            results = play_plan(group, errors, resume=arguments.resume, quiet=arguments.quiet)
+        else:
+            with view:
+                results = [asyncio.run(_PLAY[arguments.action](settings, view))]
     except KeyboardInterrupt:
-        where = view.path
+        where = view.path if group is None else group.path
         if where is None:
             errors.print("interrupted before the first episode")
         else:
@@ -97,24 +112,27 @@ def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> in
             )  # fmt: skip
         return EXIT_INTERRUPTED
     console = Console()
-    print_report([result.path], console)
-    console.print(f"results: {result.path}", markup=False, highlight=False, soft_wrap=True)
-    return _verdict(result, arguments.action, errors)
+    path = results[0].path if group is None or group.path is None else group.path
+    print_played(path, console)
+    console.print(f"results: {path}", markup=False, highlight=False, soft_wrap=True)
+    return _verdict(results, 1 if group is None else len(group.runs), path, arguments.action, errors)
 
 
 def _resume(action: str, path: Path | str) -> str:
     return f"llm-bench {action} --resume --out {path}"
 
 
-def _verdict(result: RunResult, action: str, errors: Console) -> int:
-    if result.complete:
+def _verdict(results: Sequence[RunResult], runs: int, path: Path, action: str, errors: Console) -> int:
+    if len(results) == runs and all(result.complete for result in results):
         return 0
-    lines = []
-    if result.gave_up:
-        lines.append(f"gave up: {result.gave_up}")
+    lines = [f"gave up: {result.gave_up}" for result in results if result.gave_up]
+    failed, planned, stored = (
+        sum(getattr(result, name) for result in results) for name in ("failed", "planned", "stored")
+    )
     lines.append(
-        f"{result.failed} episodes failed, {result.planned - result.stored} of {result.planned} are missing. "
-        f"Go on with: {_resume(action, result.path)}"
+        f"{failed} episodes failed, {planned - stored} of {planned} are missing"
+        + (f", and {runs - len(results)} of {runs} runs have not begun" if len(results) < runs else "")
+        + f". Go on with: {_resume(action, path)}"
     )
     errors.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return EXIT_FAILED
@@ -158,11 +176,15 @@ def _stored_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
             "Name an environment, or go on with a run" if action == "run" else "Name a game, or go on with a tournament"
         )
         raise SettingsError(f"{what}: {_resume(action, 'DIR')}")
-    config = read_config(arguments.out)
-    found = "tournament" if is_tournament(config) else "run"
+    group = read_group(arguments.out)
+    if group is None:
+        config = read_config(arguments.out)
+        found = "tournament" if is_tournament(config) else "run"
+        stored = config["context"]["arguments"]
+    else:
+        found, stored = ACTION_OF[group.kind], group.arguments
     if found != action:
         raise SettingsError(f"{arguments.out} holds a {found}. Go on with: {_resume(found, arguments.out)}")
-    stored = config["context"]["arguments"]
     if not stored:
         raise SettingsError(f"{arguments.out} was not started from the command line; repeat its arguments to resume it")
     changed = [

@@ -16,7 +16,8 @@ from benchmarks.compare_report import print_ablations, print_comparison
 from benchmarks.cost import Prices, PricesError, read_prices
 from benchmarks.export import FORMATS as EXPORT_FORMATS
 from benchmarks.export import export
-from benchmarks.report import print_report, report_json
+from benchmarks.protocols.group import expand
+from benchmarks.protocols.report import folders_json, print_folders
 from benchmarks.results import ResultsError
 from benchmarks.storage import write_atomically
 from benchmarks.table import make_leaderboard
@@ -126,9 +127,9 @@ def add_readers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _report(arguments: argparse.Namespace) -> None:
     prices = _prices(arguments)
     if arguments.json:
-        sys.stdout.write(report_json(arguments.runs, prices) + "\n")
+        sys.stdout.write(folders_json(arguments.runs, prices) + "\n")
     else:
-        print_report(arguments.runs, Console(), prices)
+        print_folders(arguments.runs, Console(), prices)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -158,13 +159,13 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    counts = export(arguments.runs, arguments.out, arguments.format)
+    counts = export(expand(arguments.runs), arguments.out, arguments.format)
     shown = ", ".join(f"{count} {table}" for table, count in counts.items())
     Console().print(f"exported: {arguments.out} ({shown})", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(arguments: argparse.Namespace) -> None:
-    board = make_leaderboard(arguments.runs, list(dict.fromkeys(arguments.metric)), _prices(arguments))
+    board = make_leaderboard(expand(arguments.runs), list(dict.fromkeys(arguments.metric)), _prices(arguments))
     text = FORMATS[arguments.format](board)
     if arguments.out is None:
         sys.stdout.write(text)

@@ -79,6 +79,7 @@ def _run_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
         *([("run", [escape(s["run"]) for s in summaries])] if len(summaries) > 1 else []),
         ("env", [escape(s["env"]) for s in summaries]),
         ("policy", [escape(s["policy"]) for s in summaries]),
+        *_protocol_rows(summaries),
         ("tasks", [escape(f"{s['tasks']['name']} ({s['tasks']['split']})") for s in summaries]),
         ("episodes", [f"{s['episodes']} of {s['planned']}" for s in summaries]),
         *_success_rows(summaries),
@@ -92,6 +93,14 @@ def _run_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
         ("undecided", [str(s["undecided"]) for s in summaries]),
         ("errors", [str(s["failed"]) for s in summaries]),
     ]
+
+
+def _protocol_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return a row with the protocol of each run; none if no run was by a protocol."""
+    if not any(summary["protocol"] for summary in summaries):
+        return []
+    named = [summary["protocol"] for summary in summaries]
+    return [("protocol", ["–" if each is None else escape(f"{each['name']}, {each['run']}") for each in named])]
 
 
 def _success_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:

@@ -156,7 +156,9 @@ def _headings(entries: Sequence[Entry]) -> list[str]:
 def _notes(columns: Sequence[Sequence[Entry]], headings: Sequence[str]) -> list[str]:
     by_what: dict[str, list[str]] = {}
     for column, heading in zip(columns, headings, strict=True):
-        by_what.setdefault(column[0].what, []).append(heading)
+        protocols = {entry.protocol for entry in column}
+        by = f", protocol {column[0].protocol}" if len(protocols) == 1 and protocols != {None} else ""
+        by_what.setdefault(column[0].what + by, []).append(heading)
     notes = [f"{'; '.join(titles)}: {what}." for what, titles in by_what.items()]
     notes.append(
         "Brackets: 95 % intervals. Bold: the best of a column, and those that a paired test over tasks cannot tell "

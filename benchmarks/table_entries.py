@@ -50,6 +50,8 @@ class Entry:
         interval: Its 95 % interval, if there is one.
         missing: Number of episodes that are not there.
         as_good_as: Whether a test cannot tell it from another entry of the column; never of a figure without a test.
+        source: The run by task; None of a tournament.
+        protocol: The protocol that it was run by, if any.
     """
 
     column: tuple[str, ...]
@@ -67,6 +69,7 @@ class Entry:
     missing: int
     as_good_as: Callable[[Entry], bool]
     source: TaskRun | None = None
+    protocol: str | None = None
 
 
 def entries_of(path: str | Path, metrics: Sequence[str], prices: Prices | None = None) -> list[Entry]:
@@ -212,6 +215,7 @@ def _entry(
         identity["n"] * samples - run.episodes,
         as_good_as,
         run,
+        f"{by['name']} ({by['run']})" if (by := context.get("protocol")) else None,
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from benchmarks.runner import RunSettings
 from trainers.policies.base import parse_spec
 from trainers.team import check_roles, role_of
 
-__all__ = ["KIND", "Ablation", "compare_group", "plan_ablation"]
+__all__ = ["KIND", "compare_group", "plan_ablation"]
 
 KIND = "ablation"
 WHOLE = "whole"
@@ -25,26 +24,19 @@ WHOLE = "whole"
 _ROLE = re.compile(r"(?P<role>[a-z]+(?:_[0-9]+)?)=(?P<spec>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """The runs of an ablation.
-
-    Attributes:
-        group: For their folder.
-        runs: Their settings by label; the first is that of the whole team.
-    """
-
-    group: Group
-    runs: Mapping[str, RunSettings]
-
-
-def plan_ablation(settings: RunSettings, replacements: Sequence[str], roles: Sequence[str] = ()) -> Ablation:
+def plan_ablation(
+    settings: RunSettings, replacements: Sequence[str], roles: Sequence[str] = ()
+) -> tuple[dict[str, RunSettings], dict[str, Any]]:
     """Say which runs make up the ablation of a team.
 
     Args:
         settings: The run of the whole team.
         replacements: Who steps in: ``SPEC`` for each role in turn, or ``role=SPEC`` for one.
         roles: The roles, or agents, that a ``SPEC`` replaces; none given is all roles.
+
+    Returns:
+        The settings of the runs by label, that of the whole team first; and what a report needs to know of them:
+        ``replaced``.
 
     Raises:
         ProtocolError: If there is no replacement, if one would change nothing, if one is given twice, or of a zero-sum
@@ -63,7 +55,7 @@ def plan_ablation(settings: RunSettings, replacements: Sequence[str], roles: Seq
     seats = look_at(settings, "an ablation")
     check_roles([*roles, "*"], seats.agents)
     everyone = list(roles) or list(dict.fromkeys(map(role_of, seats.agents)))
-    runs = {WHOLE: replace(seated(settings, seats.players), out=_under(settings, WHOLE))}
+    runs = {WHOLE: seated(settings, seats.players)}
     about: list[dict[str, str]] = []
     for only, spec in parsed:
         for role in [only] if only else everyone:
@@ -73,10 +65,9 @@ def plan_ablation(settings: RunSettings, replacements: Sequence[str], roles: Seq
             label = plain = f"{role}-{slug(spec)}"
             while label in runs:
                 label = f"{plain}-{len(runs)}"
-            runs[label] = replace(seated(settings, players), out=_under(settings, label))
+            runs[label] = seated(settings, players)
             about.append({"role": role, "by": spec, "run": label})
-    group = Group(KIND, tuple(runs), {"replaced": about}, tuple(settings.command), settings.arguments)
-    return Ablation(group, runs)
+    return runs, {"replaced": about}
 
 
 def compare_group(path: str | Path, group: Group, *, common: bool = False) -> list[dict[str, Any]]:
@@ -91,7 +82,3 @@ def compare_group(path: str | Path, group: Group, *, common: bool = False) -> li
     for each in group.about["replaced"]:
         by_spec.setdefault(each["by"], {})[each["role"]] = path / each["run"]
     return [{"by": spec, **compare_ablations(path / WHOLE, runs, common=common)} for spec, runs in by_spec.items()]
-
-
-def _under(settings: RunSettings, label: str) -> Path | None:
-    return None if settings.out is None else settings.out / label

@@ -19,7 +19,7 @@ def apply_protocol(name: str, settings: RunSettings, given: Collection[str] = ()
 
     Args:
         name: A protocol, or one run of it: ``at-grpo`` or ``at-grpo/greedy``.
-        settings: What to run. If the protocol has several runs, ``out`` is the folder that theirs are put into.
+        settings: What to run. ``out`` is left as it is.
         given: Which of ``samples``, ``temperature``, ``top_p`` and ``top_k`` were asked for, and are not just defaults:
             those must not contradict the protocol.
 
@@ -43,7 +43,6 @@ def apply_protocol(name: str, settings: RunSettings, given: Collection[str] = ()
             samples=run.samples_of(settings.samples),
             sampling=run.sampling_of(settings.sampling),
             protocol=(protocol.name, run.label),
-            out=settings.out / run.label if settings.out is not None and len(runs) > 1 else settings.out,
             arguments={**settings.arguments, "protocol": f"{protocol.name}/{run.label}"} if settings.arguments else {},
         )
         for run in runs

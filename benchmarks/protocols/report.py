@@ -1,57 +1,102 @@
-"""What groups of runs say, as tables for people and as JSON."""
+"""What runs and groups of runs say, as tables for people and as JSON."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from benchmarks.compare import CompareError
 from benchmarks.compare_report import difference, p_value, print_ablations, print_table, say
+from benchmarks.cost import Prices
 from benchmarks.figures import escape, percent
 from benchmarks.protocols import ablation, swap
-from benchmarks.protocols.group import Group
+from benchmarks.protocols.group import Group, expand, read_group
+from benchmarks.report import print_report, read_summary
+from benchmarks.results import ResultsError
+from benchmarks.task_values import MetricError
 
-__all__ = ["group_findings", "print_group"]
+__all__ = ["folders_json", "print_folders", "print_played"]
 
 
-def group_findings(path: str | Path, group: Group) -> dict[str, Any]:
-    """Return what the runs of a group say together, as a JSON object.
+def print_played(path: str | Path, console: Console) -> None:
+    """Print what somebody wants to see who has just played it: of a swap test or an ablation the comparison alone."""
+    group = read_group(path)
+    if group is None or group.kind not in (swap.KIND, ablation.KIND):
+        print_folders([path], console)
+        return
+    _print_findings(_findings(path, group), console)
+    say(console, f"The tables of each run: llm-bench report {path}")
 
-    ``kind`` and ``group`` (its folder) are there for each; a swap test has ``swap`` (see
-    :func:`benchmarks.protocols.swap.compare_swaps`) and an ablation ``ablation`` (see
-    :func:`benchmarks.protocols.ablation.compare_group`).
+
+def print_folders(paths: Sequence[str | Path], console: Console, prices: Prices | None = None) -> None:
+    """Print the tables of runs, tournaments and groups: of a group those of its runs, and what they say together.
 
     Raises:
-        CompareError: If runs cannot be compared, because episodes are missing for example.
         ResultsError: If a folder cannot be read.
     """
-    found: dict[str, Any] = {"kind": group.kind, "group": str(path)}
-    if group.kind == swap.KIND:
-        found["swap"] = swap.compare_swaps(path, group)
-    elif group.kind == ablation.KIND:
-        found["ablation"] = ablation.compare_group(path, group)
-    return found
+    print_report(expand(paths), console, prices)
+    for path in paths:
+        group = read_group(path)
+        if group is not None:
+            _print_findings(_findings(path, group), console)
 
 
-def print_group(found: dict[str, Any], console: Console) -> None:
-    """Print what :func:`group_findings` returns."""
+def folders_json(paths: Sequence[str | Path], prices: Prices | None = None) -> str:
+    """Return what :func:`print_folders` prints as a JSON list.
+
+    A run or tournament is what :func:`benchmarks.report.read_summary` returns. A group is an object of its ``kind``,
+    the folder (``group``), the ``runs`` by label, and ``swap`` (see :func:`benchmarks.protocols.swap.compare_swaps`)
+    or ``ablation`` (see :func:`benchmarks.protocols.ablation.compare_group`); in their place ``incomplete`` says why
+    the runs cannot be compared yet.
+    """
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        group = read_group(path)
+        if group is None:
+            found.append(read_summary(path, prices))
+        else:
+            runs = {run.name: read_summary(run, prices) for run in expand([path])}
+            found.append({**_findings(path, group), "runs": runs})
+    return json.dumps(found, indent=2)
+
+
+def _findings(path: str | Path, group: Group) -> dict[str, Any]:
+    about = {"kind": group.kind, "group": str(path)}
+    try:
+        if group.kind == swap.KIND:
+            return {**about, "swap": swap.compare_swaps(path, group)}
+        if group.kind == ablation.KIND:
+            return {**about, "ablation": ablation.compare_group(path, group)}
+    except (CompareError, ResultsError, MetricError) as error:
+        return {**about, "incomplete": str(error)}
+    return about
+
+
+def _print_findings(found: dict[str, Any], console: Console) -> None:
     if "swap" in found:
         _print_swap(found["swap"], console)
     for each in found.get("ablation", ()):
         print_ablations(each, console)
+    if "incomplete" in found:
+        say(console, f"{found['group']}: nothing to compare yet. {found['incomplete']}")
 
 
 def _print_swap(found: dict[str, Any], console: Console) -> None:
     policies = found["policies"]
     say(console, f"{found['env']}: the policies of {' and '.join(policies)} exchanged ({found['group']})")
     several = len(found["assignments"]) > 1
-    rows = [[*(f"{escape(spec)} (own)" for spec in policies.values()), percent(found["value"])]]
+    for role, spec in policies.items():
+        say(console, f"  {role}'s policy: {spec}")
+    rows = [[*("own" for _ in policies), percent(found["value"])]]
     for each in found["assignments"].values():
         change = each["difference"]
         rows.append(
             [
-                *(_seat(role, source, policies) for role, source in each["sources"].items()),
+                *("own" if role == source else escape(f"{source}'s") for role, source in each["sources"].items()),
                 percent(each["values"][1]), difference(change, share=True), p_value(change["p"]),
                 *([p_value(change["p_holm"])] if several else []), p_value(each["signs"]["p"]),
             ]
@@ -63,7 +108,3 @@ def _print_swap(found: dict[str, Any], console: Console) -> None:
         "p is of the paired bootstrap over tasks; sign p of McNemar's exact test (or the sign test) over tasks. "
         "Differences are in percentage points.",
     )
-
-
-def _seat(role: str, source: str, policies: dict[str, str]) -> str:
-    return escape(policies[source]) + (" (own)" if role == source else escape(f" ({source}'s)"))

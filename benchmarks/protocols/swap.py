@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,10 @@ from benchmarks.runner import RunSettings
 from benchmarks.task_values import find_metric, read_task_run
 from trainers.team import EVERYONE, Player, parse_policy_specs
 
-__all__ = ["KIND", "SwapTest", "assignments", "compare_swaps", "plan_swap"]
+__all__ = ["KIND", "assignments", "compare_swaps", "plan_swap"]
 
 KIND = "swap"
 _PAIR = 2
-
-
-@dataclass(frozen=True)
-class SwapTest:
-    """The runs of a swap test.
-
-    Attributes:
-        group: For their folder.
-        runs: Their settings by label; the first is the team as it was given.
-    """
-
-    group: Group
-    runs: Mapping[str, RunSettings]
 
 
 def assignments(players: Mapping[str, Player], *, every: bool) -> dict[str, tuple[str, ...]]:
@@ -65,12 +51,16 @@ def assignments(players: Mapping[str, Player], *, every: bool) -> dict[str, tupl
     return {".".join(way): way for way in found.values()}
 
 
-def plan_swap(settings: RunSettings, *, every: bool | None = None) -> SwapTest:
+def plan_swap(settings: RunSettings, *, every: bool | None = None) -> tuple[dict[str, RunSettings], dict[str, Any]]:
     """Say which runs make up the swap test of a team.
 
     Args:
         settings: The run of the team. The roles that its policies name are exchanged; a policy without a role stays.
         every: As in :func:`assignments`; None is True of two roles, which makes four runs, and False of more.
+
+    Returns:
+        The settings of the runs by label, that of the team as it was given first; and what a report needs to know of
+        them: ``roles`` and ``assignments``.
 
     Raises:
         ProtocolError: If fewer than two roles are named, if they have the same policy, or of a zero-sum game.
@@ -94,10 +84,8 @@ def plan_swap(settings: RunSettings, *, every: bool | None = None) -> SwapTest:
     runs = {}
     for label, way in ways.items():
         seated_players = {**seats.players, **{role: players[source] for role, source in zip(named, way, strict=True)}}
-        run = seated(settings, seated_players)
-        runs[label] = replace(run, out=None if settings.out is None else settings.out / label)
-    about = {"roles": named, "assignments": {label: list(way) for label, way in ways.items()}}
-    return SwapTest(Group(KIND, tuple(runs), about, tuple(settings.command), settings.arguments), runs)
+        runs[label] = seated(settings, seated_players)
+    return runs, {"roles": named, "assignments": {label: list(way) for label, way in ways.items()}}
 
 
 def compare_swaps(path: str | Path, group: Group, *, common: bool = False) -> dict[str, Any]:

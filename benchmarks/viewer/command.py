@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.protocols.group import expand
 from benchmarks.results import ResultsError
 from benchmarks.viewer.page import write_page
 from benchmarks.viewer.server import ADDRESS, DEFAULT_PORT, ViewServer
@@ -51,7 +52,7 @@ def view_runs(runs: Sequence[str], console: Console, *, port: int = DEFAULT_PORT
     Raises:
         ResultsError: If a run cannot be read, the page cannot be written, or the port is taken.
     """
-    sources = [Source(path) for path in runs]
+    sources = [Source(path) for path in expand(runs)]
     if html is not None:
         write_page(sources, Path(html))
         size = Path(html).stat().st_size / 2**20

@@ -13,7 +13,7 @@ from benchmarks.storage import explain, parse_lines
 from benchmarks.summary import summarize
 from benchmarks.tournament_summary import is_tournament, summarize_tournament
 from benchmarks.viewer.index import Index
-from trainers.tracking import METRICS_FILE, read_metrics
+from trainers.tracking import METRICS_FILE, STOPPED_FILE, read_metrics
 
 __all__ = ["Changed", "Source"]
 
@@ -155,7 +155,7 @@ class Source:
 
     def _sign(self) -> tuple[Any, ...]:
         found: list[tuple[int, int, int] | None] = []
-        for file in (self._episodes, *(self.path / name for name in (ERRORS, TIMINGS, METRICS_FILE))):
+        for file in (self._episodes, *(self.path / name for name in (ERRORS, TIMINGS, METRICS_FILE, STOPPED_FILE))):
             try:
                 state = file.stat()
             except OSError:
@@ -189,6 +189,7 @@ class Source:
             **self._about(env),
             **index.to_dict(),
             "metrics": read_metrics(self.path) if self._training else [],
+            "stopped": self._stopped(),
         }
 
     def _read_lines(self) -> Iterator[tuple[_Line, Any]]:
@@ -213,12 +214,21 @@ class Source:
     def _about(self, env: str) -> dict[str, Any]:
         """Return what the configuration says."""
         if self._config is None:
-            return {"env": env, "policy": "", "tasks": "", "planned": None, "matches": [], "config": self._settings()}
+            return {
+                "env": env,
+                "policy": "",
+                "protocol": None,
+                "tasks": "",
+                "planned": None,
+                "matches": [],
+                "config": self._settings(),
+            }
         identity, context = self._config["identity"], self._config["context"]
         tasks = identity["tasks"]
         return {
             "env": identity["env"],
             "policy": context["label"],
+            "protocol": context.get("protocol"),
             "tasks": f"{tasks['name']} ({tasks['split']})" if tasks.get("split") else str(tasks["name"]),
             "planned": identity["n"] * identity["samples"],
             "matches": identity["tournament"]["matches"] if is_tournament(self._config) else [],
@@ -231,6 +241,15 @@ class Source:
             return self._config
         try:
             return json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _stopped(self) -> Any:
+        """Return why a training run stopped itself, ``{"update", "error", "message"}``; None if it did not."""
+        if not self._training:
+            return None
+        try:
+            return json.loads((self.path / STOPPED_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 

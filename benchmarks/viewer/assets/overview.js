@@ -27,7 +27,8 @@ export function overview(run, loadSummary, { openStatus }) {
 }
 
 function about(run) {
-  const facts = [run.env, run.policy, run.tasks].filter(Boolean);
+  const protocol = run.protocol && `protocol ${run.protocol.name} (${run.protocol.run})`;
+  const facts = [run.env, run.policy, protocol, run.tasks].filter(Boolean);
   return h("p", { class: "facts" }, facts.map((text) => h("span", {}, inline(text))));
 }
 
@@ -43,7 +44,7 @@ function tiles(run, openStatus) {
   const timed = wall.filter((value) => value !== null);
   const found = [
     ["episodes", `${number(played, 0)}${planned}`, "all"],
-    run.zero_sum || run.columns.tree.some(Boolean) ? null : ["success", played ? percent(solved / played) : "–", "success"],
+    run.zero_sum || run.kind === "training" || run.columns.tree.some(Boolean) ? null : ["success", played ? percent(solved / played) : "–", "success"],
     ["errors", number(errors, 0), "error"],
     ["turns an episode", number(n ? all / n : null)],
     ["invalid actions", all ? percent(sum(invalid) / all) : "–", "invalid"],
@@ -72,6 +73,10 @@ function standing(summary) {
 }
 
 function headlinePlots(run, summary) {
+  if (run.kind === "training") {
+    const updates = [...new Set(run.columns.update)].filter((update) => update !== null);
+    return h("p", { class: "note" }, `These episodes were recorded in ${count(updates.length, "update")} of a training run, between which the policies changed, so their success has no single value; see its curves.${run.columns.tree.some(Boolean) ? " They are trees, whose paths were chosen by reward." : ""}`);
+  }
   if (run.columns.tree.some(Boolean)) {
     return h("p", { class: "note" }, "These are trees: their path was chosen by reward among several candidates, so their success says nothing about how a policy plays.");
   }
@@ -124,7 +129,7 @@ function plots(run, agents) {
     played > 0 && bars("Reward parts by agent", agents.map(([label, agent]) => {
       const parts = Object.entries(agent.reward_parts).map(([name, value]) => ({ name, value: value / played }));
       return { label, text: signed(parts.reduce((all, part) => all + part.value, 0)), parts };
-    }), { note: "means an episode; their sum is the return", format: (value) => signed(value) }),
+    }), { note: "means an episode; their sum is the return", format: (value) => signed(value), named: true }),
     played > 0 && histograms("Returns", perAgent("return"), { note: "episodes by the return of each agent", format: (value) => signed(value, 2) }),
     agents.length > 1 && played > 0 && !run.zero_sum && histograms("Mean return of the agents", [
       { name: "mean of the agents", values: run.columns.id.map((_, i) => returnOf(run, "", i)) },
