@@ -40,7 +40,8 @@ class MathDebate(MathEnv):
     debater whose own last answer is correct. `invalid`: `invalid_penalty` for unusable text, each time.
 
     ## Episode end
-    Terminated when all debaters give the same answer, or after `max_rounds`. Success: the vote is correct.
+    Terminated when all debaters give the same answer, or after `max_rounds`. Success: the vote is correct. The final
+    infos hold its `verdict` and the `answer` it is on.
 
     ## Version history
     * v0: first version.
@@ -117,13 +118,14 @@ class MathDebate(MathEnv):
         if not unanimous and self._round_number < self.max_rounds:
             self._round_number += 1
             return Outcome(next=tuple(self.possible_agents))
-        verdict = self._verdict(_most_frequent(camps))
+        answer = _most_frequent(camps)
+        verdict = self._verdict(answer)
         solved = verdict is Verdict.CORRECT
         rewards: dict[str, dict[str, float]] = {}
         info: dict[str, dict[str, Any]] = {}
         for agent in self.possible_agents:
             rewards[agent] = {TEAM: float(solved)}
-            info[agent] = {"verdict": verdict.value}
+            info[agent] = {"verdict": verdict.value, "answer": answer}
             if self.own_reward:
                 right = self._verdict(answers.get(agent)) is Verdict.CORRECT
                 rewards[agent]["correct"] = self.own_reward * right

@@ -96,7 +96,7 @@ class _Pipeline(MathEnv):
         solved = verdict is Verdict.CORRECT
         for name, parts in shared(order, float(solved)).items():
             rewards[name] = {**rewards.get(name, {}), **parts}
-            info[name] = {"verdict": verdict.value}
+            info[name] = {"verdict": verdict.value, "answer": self._answer}
         by_rules = approved or self.verifying is None
         return Outcome(rewards=rewards, terminated=by_rules, truncated=not by_rules, success=solved, info=info)
 
@@ -136,7 +136,8 @@ class Math1Agent(_Pipeline):
     `team`: 1 if the last answer is correct, else 0, paid at the end. `invalid`: `invalid_penalty` for unusable text.
 
     ## Episode end
-    Terminated after `max_rounds` answers. Success: the last answer is correct.
+    Terminated after `max_rounds` answers. Success: the last answer is correct. The final infos hold the `verdict` and
+    the `answer` it is on.
 
     ## Version history
     * v0: first version.
@@ -200,7 +201,7 @@ class Math2Agent(_Pipeline):
 
     ## Episode end
     Terminated when the verifier approves; truncated after the solver's answer in round `max_rounds`. Success: the last
-    answer is correct, whether or not it was approved.
+    answer is correct, whether or not it was approved. The final infos hold the `verdict` and the `answer` it is on.
 
     ## Version history
     * v0: first version.

@@ -159,6 +159,7 @@ class MathTool2Agent(MathEnv):
         }
         self._worth = worth
         info: dict[str, dict[str, Any]] = {agent: {"verdict": verdict.value} for agent, verdict in verdicts.items()}
+        info["reasoner_0"]["answer"] = self._reasoner_answer
         if result is not None:
             info["coder_0"] |= {"run_status": result.status, "isolation": result.isolation}
         self._say("reasoner_0", self._reasoner_text or "(no usable answer)")

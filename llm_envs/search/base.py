@@ -158,6 +158,7 @@ class SearchEnv(TextEnv):
             "exact_match": right,
             "f1": 0.0 if answer is None else f1(answer, golds),
             "searches": len(self._queries),
+            "answer": answer,
         }
         if self._support_count:
             result["support_recall"] = 1 - len(self._missing) / self._support_count

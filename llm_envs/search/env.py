@@ -49,7 +49,8 @@ class Search1Agent(SearchEnv):
 
     ## Episode end
     Terminated by an answer; truncated after `max_rounds` turns without one. Success: the answer matches exactly. The
-    final infos hold `exact_match`, `f1`, `searches` and, where the supporting passages are known, `support_recall`.
+    final infos hold `exact_match`, `f1`, `searches`, `answer` and, where the supporting passages are known,
+    `support_recall`.
 
     ## Version history
     * v0: first version.
@@ -120,7 +121,8 @@ class Search2Agent(SearchEnv):
 
     ## Episode end
     Terminated by an answer; truncated after `max_rounds` rounds without one. Success: the answer matches exactly. The
-    final infos hold `exact_match`, `f1`, `searches` and, where the supporting passages are known, `support_recall`.
+    final infos hold `exact_match`, `f1`, `searches`, `answer` and, where the supporting passages are known,
+    `support_recall`.
 
     ## Version history
     * v0: first version.
@@ -203,7 +205,8 @@ class Search3Agent(SearchEnv):
 
     ## Episode end
     Terminated by an answer; truncated after `max_rounds` turns without one. Success: the answer matches exactly. The
-    final infos hold `exact_match`, `f1`, `searches` and, where the supporting passages are known, `support_recall`.
+    final infos hold `exact_match`, `f1`, `searches`, `answer` and, where the supporting passages are known,
+    `support_recall`.
 
     ## Version history
     * v0: first version.
