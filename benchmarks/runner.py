@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +25,7 @@ from trainers.team import Team, assign_players, parse_policy_specs
 
 __all__ = [
     "Observer",
+    "Prepared",
     "RunResult",
     "RunSettings",
     "SettingsError",
@@ -34,10 +36,12 @@ __all__ = [
     "load_policy",
     "make_env",
     "play_missing",
+    "prepared",
     "run",
 ]
 
 MIN_FAILURES_IN_A_ROW = 16
+"""Or as many as are in flight, if they are more: after so many failed episodes in a row a run gives up."""
 SECRET_OPTIONS = {"api_key": "OPENAI_API_KEY"}
 """Options that must not end up in a results folder, and the environment variable to use instead."""
 
@@ -155,6 +159,39 @@ async def run(
         trainers.policies.PolicySpecError: If a policy spec is malformed or the policy has no such option.
         trainers.policies.PolicyError: If a policy cannot be loaded, or cannot play in the environment.
     """
+    async with prepared(settings, observer, make) as it:
+        jobs = make_jobs(it.indices, settings.samples, settings.seed)
+        return await play_missing(it.out, it.config, settings, it.env, it.team, jobs, observer, go_on)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is about to be played.
+
+    Attributes:
+        env: The environment, with its tasks.
+        indices: The tasks that are played.
+        team: Who plays.
+        out: The results folder, which is not there or may be used.
+        config: Its configuration.
+    """
+
+    env: Any
+    indices: Sequence[int]
+    team: Team
+    out: Path
+    config: dict[str, Any]
+
+
+@asynccontextmanager
+async def prepared(
+    settings: RunSettings, observer: Observer, make: Callable[..., Policy] = make_policy
+) -> AsyncIterator[Prepared]:
+    """Choose the tasks and load the team of a run, and close the team afterwards.
+
+    Raises:
+        Exception: What :func:`run` raises before it plays.
+    """
     check_settings(settings)
     for player in assign_players(settings.policies, settings.options).values():  # before an environment is made
         parse_spec(player.spec)
@@ -177,8 +214,7 @@ async def run(
             "labels": labels,
         }
         config = describe_run(settings, env, indices, settings.samples, who, specs, team.label)
-        jobs = make_jobs(indices, settings.samples, settings.seed)
-        return await play_missing(out, config, settings, env, team, jobs, observer, go_on)
+        yield Prepared(env, indices, team, out, config)
     finally:
         await team.close()
 
