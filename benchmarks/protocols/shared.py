@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import Completion, Policy, Request, make_policy
@@ -33,6 +33,11 @@ class SharedPolicies:
         if key not in self._policies:
             self._policies[key] = self._make(spec, **options)
         return _Lent(self._policies[key])
+
+    async def keep(self, specs: Collection[str]) -> None:
+        """Close the policies of all other specs: no run that is still to come plays them."""
+        for key in [key for key in self._policies if key[0] not in specs]:
+            await self._policies.pop(key).close()
 
     async def __aenter__(self) -> SharedPolicies:
         return self
