@@ -7,7 +7,7 @@ of padded tokens; nothing is ever duplicated or dropped to fill one.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from trainers.packing import Ints, Row, lay_out
 
 if TYPE_CHECKING:
     from trainers.algorithms.scores import FloatArray
@@ -133,24 +135,32 @@ def plan_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """B turns, right-padded to T tokens, with M completion tokens in all.
+    """S turns in B rows of T tokens, with M completion tokens in all.
 
-    The last completion token is never an input, so a turn takes P + C − 1 positions.
+    The last completion token is never an input, so a turn takes P + C − 1 positions. Turns may share tokens of a row;
+    then a hidden state predicts the next token of several turns.
 
     Attributes:
-        input_ids: Shape [B, T]; padding is id 0 and is never attended to.
-        attention_mask: Shape [B, T]; 1 where there is a token.
-        rows: Row of each completion token's *predecessor*, whose hidden state predicts it. Shape [M], turn by turn.
-        columns: Its column.
+        input_ids: Shape [B, T]; padding is id 0, on the right, and never attended to.
+        positions: Position of each token in its turn, shape [B, T].
+        attention_mask: Shape [B, T], 1 where there is a token; None where ``ends`` or causality say it.
+        ends: Token i of a row sees token j if j ≤ i < ends[j], shape [B, T] (:mod:`trainers.packing`). None: all
+            before it.
+        rows: Rows of the U tokens whose hidden states predict a completion token. Shape [U].
+        columns: Their columns.
+        states: Which of them predicts each completion token, turn by turn, shape [M].
         targets: The completion ids, shape [M].
         segments: Index of the turn in this batch, shape [M].
-        lengths: Completion tokens of each turn, shape [B].
+        lengths: Completion tokens of each turn, S numbers.
     """
 
     input_ids: Tensor
-    attention_mask: Tensor
+    positions: Tensor
+    attention_mask: Tensor | None
+    ends: Tensor | None
     rows: Tensor
     columns: Tensor
+    states: Tensor
     targets: Tensor
     segments: Tensor
     lengths: tuple[int, ...]
@@ -162,23 +172,80 @@ class MicroBatch:
         completions: Sequence[Sequence[int]],
         device: torch.device | str = "cpu",
     ) -> MicroBatch:
-        """Pad turns into one batch on ``device``."""
-        inputs = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+        """Pad turns into one batch on ``device``, a turn a row."""
+        inputs = [model_inputs(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
         width = max(map(len, inputs))
+        input_ids = np.zeros((len(inputs), width), dtype=np.int64)
+        for row, ids in enumerate(inputs):
+            input_ids[row, : len(ids)] = ids
+        sizes = np.array([len(ids) for ids in inputs])
+        columns = np.tile(np.arange(width), (len(inputs), 1))
+        paths = [columns[0, : len(ids)] for ids in inputs]
+        mask = (columns < sizes[:, None]).astype(np.int64)
+        return cls._scored(input_ids, columns, mask, None, range(len(inputs)), paths, completions, device)
+
+    @classmethod
+    def sharing(
+        cls,
+        prompts: Sequence[Sequence[int]],
+        completions: Sequence[Sequence[int]],
+        rows: Sequence[Row],
+        device: torch.device | str = "cpu",
+    ) -> MicroBatch:
+        """Lay turns out in rows of trees, each prefix that turns of a tree share once.
+
+        Args:
+            prompts: Prompt of each turn.
+            completions: Completion of each turn.
+            rows: Which turns are in which tree of which row, as :func:`trainers.packing.plan_trees` says. The turns of
+                the batch are in this order.
+            device: Where the batch is to be.
+        """
+        order = [i for row in rows for tree in row for i in tree]
+        inputs = {i: model_inputs(prompts[i], completions[i]) for i in order}
+        layout = lay_out(inputs, rows)
+        chosen = [completions[i] for i in order]
+        return cls._scored(
+            layout.input_ids, layout.positions, None, layout.ends, layout.rows, layout.paths, chosen, device
+        )
+
+    @classmethod
+    def _scored(
+        cls,
+        input_ids: Ints,
+        positions: Ints,
+        mask: Ints | None,
+        ends: Ints | None,
+        rows: Iterable[int],
+        paths: Sequence[Ints],
+        completions: Sequence[Sequence[int]],
+        device: torch.device | str,
+    ) -> MicroBatch:
+        """Add which tokens predict what: the last C of the columns that each turn takes."""
+        width = input_ids.shape[1]
         lengths = tuple(map(len, completions))
-        rows = [row for row, length in enumerate(lengths) for _ in range(length)]
-        columns = [
-            column
-            for prompt, length in zip(prompts, lengths, strict=True)
-            for column in range(len(prompt) - 1, len(prompt) - 1 + length)
+        places = [
+            row * width + path[len(path) - length :] for row, path, length in zip(rows, paths, lengths, strict=True)
         ]
-        row_tensor = torch.tensor(rows, device=device)
+        scored, states = np.unique(np.concatenate(places), return_inverse=True)
+
+        def on_device(values: Ints) -> Tensor:
+            return torch.from_numpy(values).to(device)
+
         return cls(
-            input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids in inputs], device=device),
-            attention_mask=torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids in inputs], device=device),
-            rows=row_tensor,
-            columns=torch.tensor(columns, device=device),
-            targets=torch.tensor([token for completion in completions for token in completion], device=device),
-            segments=row_tensor,
+            input_ids=on_device(input_ids),
+            positions=on_device(positions),
+            attention_mask=None if mask is None else on_device(mask),
+            ends=None if ends is None else on_device(ends),
+            rows=on_device(scored // width),
+            columns=on_device(scored % width),
+            states=on_device(states),
+            targets=on_device(np.concatenate([np.asarray(ids, dtype=np.int64) for ids in completions])),
+            segments=on_device(np.repeat(np.arange(len(lengths)), lengths)),
             lengths=lengths,
         )
+
+
+def model_inputs(prompt: Sequence[int], completion: Sequence[int]) -> Ints:
+    """Return what a model reads of a turn: all but the last token, which is only predicted."""
+    return np.array([*prompt, *completion[:-1]], dtype=np.int64)

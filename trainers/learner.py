@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from trainers.algorithms.losses import LossConfig, LossMetrics, policy_loss, turn_weights
-from trainers.batching import MicroBatch, Sample, plan_micro_batches
+from trainers.batching import MicroBatch, Sample, model_inputs, plan_micro_batches
 from trainers.learner_config import LearnerConfig
 from trainers.logprobs import CompletionForward
 from trainers.lora import add_lora, merged_named_tensors
+from trainers.packing import plan_trees
 
 __all__ = ["Learner", "LearnerConfig", "NonFiniteGradient", "Sample", "UpdateMetrics"]
 
@@ -313,22 +314,32 @@ class Learner:
             temperature=self.config.temperature,
             chunk=self.config.logits_chunk,
             autocast=self._autocast,
+            share=self.config.packing == "shared",
         )
 
-    def _plan(self, samples: Sequence[Sample], chosen: Sequence[int]) -> list[list[int]]:
-        lengths = [len(samples[i].prompt_ids) + len(samples[i].completion_ids) - 1 for i in chosen]
-        return [[chosen[j] for j in part] for part in plan_micro_batches(lengths, self.config.micro_batch_tokens)]
-
-    def _batch(self, samples: Sequence[Sample], part: Sequence[int]) -> MicroBatch:
-        return MicroBatch.of(
-            [samples[i].prompt_ids for i in part], [samples[i].completion_ids for i in part], self.device
-        )
+    def _micro_batches(
+        self, samples: Sequence[Sample], chosen: Sequence[int], forward: CompletionForward
+    ) -> Iterator[tuple[list[int], MicroBatch]]:
+        """Yield the micro-batches of the chosen samples, each with the indices of its samples in its order."""
+        prompts = [samples[i].prompt_ids for i in chosen]
+        completions = [samples[i].completion_ids for i in chosen]
+        budget = self.config.micro_batch_tokens
+        if not forward.shares:
+            for part in plan_micro_batches(
+                [len(p) + len(c) - 1 for p, c in zip(prompts, completions, strict=True)], budget
+            ):
+                batch = MicroBatch.of([prompts[j] for j in part], [completions[j] for j in part], self.device)
+                yield [chosen[j] for j in part], batch
+            return
+        inputs = [model_inputs(p, c) for p, c in zip(prompts, completions, strict=True)]
+        for rows in plan_trees(inputs, budget, forward.attention_cost):
+            part = [j for row in rows for tree in row for j in tree]
+            yield [chosen[j] for j in part], MicroBatch.sharing(prompts, completions, rows, self.device)
 
     @torch.no_grad()
     def _logprobs(self, samples: Sequence[Sample], forward: CompletionForward) -> list[Tensor]:
         result: list[Tensor] = [torch.empty(0)] * len(samples)
-        for part in self._plan(samples, range(len(samples))):
-            batch = self._batch(samples, part)
+        for part, batch in self._micro_batches(samples, range(len(samples)), forward):
             values, _ = forward(batch)
             for i, piece in zip(part, values.cpu().split(batch.lengths), strict=True):
                 result[i] = piece
@@ -367,8 +378,9 @@ class Learner:
             for agent in agents:
                 found[agent] = LossMetrics()
                 agent_loss = 0.0
-                for part in self._plan(samples, [i for i in chosen if samples[i].agent == agent]):
-                    agent_loss += self._backward(samples, part, weight_of, old, ref, found[agent])
+                own = [i for i in chosen if samples[i].agent == agent]
+                for part, batch in self._micro_batches(samples, own, self._forward):
+                    agent_loss += self._backward(samples, part, batch, weight_of, old, ref, found[agent])
                 norms[agent] = _norm([p.grad for p in parameters])
                 if not (math.isfinite(agent_loss) and math.isfinite(norms[agent])):
                     self._optimizer.zero_grad(set_to_none=True)
@@ -394,13 +406,13 @@ class Learner:
         self,
         samples: Sequence[Sample],
         part: Sequence[int],
+        batch: MicroBatch,
         weight_of: Mapping[int, float],
         old: list[Tensor] | None,
         ref: list[Tensor] | None,
         metrics: LossMetrics,
     ) -> float:
         """Add the gradient of one micro-batch to the parameters' gradients and return its part of the loss."""
-        batch = self._batch(samples, part)
         logprobs, entropy = self._forward(batch, entropy_grad=self.loss.entropy_coef > 0)
 
         def row(values: Sequence[float]) -> Tensor:

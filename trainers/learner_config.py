@@ -10,6 +10,7 @@ from trainers.algorithms.choices import check_choice
 
 SCHEDULES = ("constant", "linear", "cosine")
 DTYPES = ("float32", "float64", "bfloat16")
+PACKINGS = ("shared", "padded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,11 @@ class LearnerConfig:
         warmup_steps: Optimiser steps over which the rate rises linearly from lr/warmup_steps to lr.
         total_steps: Optimiser steps of the whole run; needed by ``linear`` and ``cosine``.
         min_lr_ratio: Last learning rate over the peak.
-        micro_batch_tokens: Upper bound on the padded tokens (turns × longest turn, prompts included) of one forward
+        packing: ``shared``: a prefix that turns have in common is computed once for all of them (the prompt of a group,
+            the history of an episode), as :mod:`trainers.packing` lays it out. ``padded``: every turn is a row of its
+            own. Both give the same numbers to rounding; a model that cannot be given shared prefixes is found out at
+            construction and padded, with a warning.
+        micro_batch_tokens: Upper bound on the padded tokens (rows × longest row, prompts included) of one forward
             pass. A single turn that is longer makes a micro-batch of its own. The result does not depend on it.
         logits_chunk: Completion tokens whose logits exist at once. At a vocabulary of 49,152, 1,024 tokens are
             0.2 GiB in float32; more tokens than that are recomputed in the backward pass.
@@ -53,6 +58,7 @@ class LearnerConfig:
     warmup_steps: int = 0
     total_steps: int | None = None
     min_lr_ratio: float = 0.0
+    packing: Literal["shared", "padded"] = "shared"
     micro_batch_tokens: int = 4096
     logits_chunk: int = 1024
     temperature: float = 1.0
@@ -63,6 +69,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("dtype", self.dtype, DTYPES)
+        check_choice("packing", self.packing, PACKINGS)
         for name, minimum in (("warmup_steps", 0), ("micro_batch_tokens", 1), ("logits_chunk", 1), ("seed", 0)):
             if getattr(self, name) < minimum:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {minimum}")
