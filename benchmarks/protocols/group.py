@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.results import CONFIG, ResultsError, differences
 from benchmarks.storage import explain, write_atomically
+from benchmarks.suites.manifest import holds_suite, suite_runs
 
 __all__ = ["GROUP", "Group", "expand", "open_group", "read_group"]
 
@@ -90,13 +91,16 @@ def read_group(path: str | Path) -> Group | None:
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the paths with each group of runs replaced by those of its runs that have begun.
+    """Return the paths with each group of runs, and each suite, replaced by those of its runs that have begun.
 
     Raises:
-        ResultsError: If none of a group's runs has begun.
+        ResultsError: If none of its runs has begun.
     """
     found: list[Path] = []
     for path in map(Path, paths):
+        if holds_suite(path):
+            found += suite_runs(path)
+            continue
         group = read_group(path)
         if group is None:
             found.append(path)
