@@ -221,10 +221,10 @@ class Trainer:
                 record()
             raise
         metrics = rollout_metrics(episodes, found) | refilled | learned
-        clock.lap("update")
         self.update, self.tokens = self.update + 1, self.tokens + tokens
         if self._recorder.is_due(self.update, last=self._finished()):
             record()
+        clock.lap("update")
         for name in learning:
             await self.members[name].push(self.update)
         clock.lap("sync")

@@ -230,7 +230,7 @@ class Source:
             "policy": context["label"],
             "protocol": context.get("protocol"),
             "tasks": f"{tasks['name']} ({tasks['split']})" if tasks.get("split") else str(tasks["name"]),
-            "planned": identity["n"] * identity["samples"],
+            "planned": None if identity["samples"] is None else identity["n"] * identity["samples"],
             "matches": identity["tournament"]["matches"] if is_tournament(self._config) else [],
             "config": self._settings(),
         }

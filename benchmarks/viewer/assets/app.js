@@ -39,7 +39,7 @@ function go(changes, { replace: inPlace = false } = {}) {
 const pages = (run) => ({
   overview: run.kind !== "training" || run.columns.id.length > 0,
   episodes: run.columns.id.length > 0,
-  compare: app.store.runs.filter((one) => one.columns.id.length).length > 1 || Math.max(0, ...run.columns.sample) > 0,
+  compare: app.store.runs.filter((one) => one.columns.id.length).length > 1 || new Set(run.columns.task).size < run.columns.task.length,
   training: app.store.runs.some((one) => one.metrics.length > 0),
 });
 
@@ -76,7 +76,10 @@ function make(name, run, number, other) {
     const made = new CompareView(app, number, other);
     return { element: made.element, made, update: (now) => made.update(now), step: (by) => made.step(by) };
   }
-  if (name === "training") return { element: training(app.store.runs.filter((one) => one.metrics.length)) };
+  if (name === "training") {
+    const openUpdate = (of, update) => go({ view: "episodes", run: app.store.runs.indexOf(of), update, ep: undefined });
+    return { element: training(app.store.runs.filter((one) => one.metrics.length), { openUpdate }) };
+  }
   const openStatus = (target) => go({ view: "episodes", ep: undefined, ...(target === "invalid" ? { invalid: "1" } : target === "all" ? {} : { status: target }) });
   return { element: overview(run, () => app.store.summary(number), { openStatus }) };
 }

@@ -72,8 +72,9 @@ export function intervals(title, rows, { note = "", head = ["", "mean", "95 % in
 }
 
 // Stacked bars that start at zero, to the right for positive parts and to the left for negative ones: rows of
-// {label, text, parts: [{name, value}]}. Names have the same colour in all rows. The scale reaches at least to `full`.
-export function bars(title, rows, { note = "", format = String, full = 0 } = {}) {
+// {label, text, parts: [{name, value}]}. Names have the same colour in all rows; a legend tells
+// them if there are several, or if `named`. The scale reaches at least to `full`.
+export function bars(title, rows, { note = "", format = String, full = 0, named = false } = {}) {
   const names = [...new Set(rows.flatMap((row) => row.parts.map((part) => part.name)))].sort();
   const sum = (row, sign) => row.parts.reduce((total, part) => total + Math.max(0, sign * part.value), 0);
   const most = Math.max(...rows.map((row) => sum(row, 1)), full);
@@ -101,14 +102,14 @@ export function bars(title, rows, { note = "", format = String, full = 0 } = {})
     head: ["", ...names],
     rows: rows.map((row) => [row.label, ...names.map((name) => format(row.parts.find((part) => part.name === name)?.value ?? 0))]),
   };
-  const legend = names.length > 1 ? h("ul", { class: "legend" }, names.map((name) => h("li", {}, swatch(names, name), inline(name)))) : [];
+  const legend = names.length > 1 || named ? h("ul", { class: "legend" }, names.map((name) => h("li", {}, swatch(names, name), inline(name)))) : [];
   const label = `${title}. ${rows.map((row) => `${plain(row.label)}: ${row.text}`).join(". ")}`;
   return plot({ title, note, label, table, draw, extra: legend });
 }
 
 const colour = (names, name) => `s${(names.indexOf(name) % SERIES) + 1}`;
 
-export function swatch(names, name) {
+function swatch(names, name) {
   return s("svg", { width: 12, height: 12, "aria-hidden": "true" }, s("rect", { width: 12, height: 12, class: colour(names, name) }));
 }
 

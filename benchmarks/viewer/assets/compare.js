@@ -65,11 +65,11 @@ export class CompareView {
     const changed = this.pairs.filter((one) => one.changed).length;
     const counted = Object.fromEntries(["both", "first", "second", "neither"].map((kind) => [kind, 0]));
     for (const one of this.pairs) for (const kind of kindsOf(this.runs, one)) if (kind in counted) counted[kind] += 1;
-    const trees = this.runs.some((run) => run.zero_sum);
+    const unsaid = this.runs.some((run) => run.zero_sum || run.columns.tree.some(Boolean));
     return [
       changed > 0 && h("p", { class: "refusal", role: "note" }, `${count(changed, "task")} of the same name differ in content between the two runs.`),
       !this.pairs.length && h("p", { class: "refusal", role: "note" }, "The two runs have no task and sample in common."),
-      !trees && this.pairs.length > 0 && h(
+      !unsaid && this.pairs.length > 0 && h(
         "table",
         { class: "cross", "aria-label": "Episodes by who solved them" },
         h("thead", {}, h("tr", {}, h("td", {}), h("th", { scope: "col" }, "second ✓"), h("th", { scope: "col" }, "second ✗"))),
@@ -80,7 +80,7 @@ export class CompareView {
 
   row({ at, changed }) {
     const [run] = this.runs;
-    const side = (i) => h("span", { class: "pair" }, badge(statusOf(this.runs[i], at[i])), ` ${signed(returnOf(this.runs[i], "", at[i]), 2)}`);
+    const side = (i) => h("span", { class: "pair" }, badge(statusOf(this.runs[i], at[i]), this.runs[i].columns.tree[at[i]]), ` ${signed(returnOf(this.runs[i], "", at[i]), 2)}`);
     return [
       h("div", { class: "first" }, h("span", { class: "task" }, heading(run, at[0])), changed && h("span", { class: "badge warning" }, "task differs")),
       h("div", { class: "second" }, side(0), side(1)),
@@ -127,7 +127,8 @@ export class CompareView {
   }
 }
 
-// Episodes of the same task and sample; of one run with itself, neighbouring samples of a task.
+// Episodes of the same task and sample, of training runs where possible of the same update too; of one run with itself,
+// neighbouring samples of a task.
 function pair(one, two) {
   const found = [];
   if (one === two) {
@@ -140,10 +141,12 @@ function pair(one, two) {
   }
   const places = new Map();
   two.columns.id.forEach((id, n) => {
-    if (!places.has(id)) places.set(id, n);
+    if (!places.has(id)) places.set(id, []);
+    places.get(id).push(n);
   });
   one.columns.id.forEach((id, n) => {
-    const other = places.get(id);
+    const others = places.get(id) ?? [];
+    const other = others.find((at) => two.columns.update[at] === one.columns.update[n]) ?? others[0];
     if (other !== undefined) found.push({ at: [n, other], changed: one.columns.hash[n] !== two.columns.hash[other] });
   });
   return found;

@@ -67,6 +67,7 @@ export function percent(value) {
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value > 0 && value < 0.001) return `${number(1e6 * value, 0)} µs`;
   return value < 1 ? `${number(1000 * value, value < 0.01 ? 2 : 0)} ms` : `${number(value, value < 10 ? 2 : 0)} s`;
 }
 

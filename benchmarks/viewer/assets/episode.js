@@ -15,7 +15,7 @@ export const hue = (agents, agent) => `a${(Math.max(0, agents.indexOf(agent)) % 
 export function episodeView(record, { title, status, seats = {}, outcomes = {} }) {
   const agents = Object.keys(record.returns);
   const path = record.turns.filter((turn) => turn.chosen !== false);
-  const turns = h("ol", { class: "turns" }, conversation(path, agents, seats));
+  const turns = h("ol", { class: "turns" }, conversation(path, agents, seats, record.update !== undefined));
   const body = h("div", { class: "body" }, turns);
   return h(
     "article",
@@ -23,7 +23,7 @@ export function episodeView(record, { title, status, seats = {}, outcomes = {} }
     h(
       "header",
       {},
-      h("h2", { class: "title", tabindex: "-1" }, title, " ", badge(status)),
+      h("h2", { class: "title", tabindex: "-1" }, title, " ", badge(status, record.tree)),
       h("p", { class: "facts" }, facts(record, path).map((fact) => h("span", {}, fact))),
       record.error !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "The episode failed. "), inline(record.error, 2000)),
       rewardTable(record, agents, seats, outcomes),
@@ -33,18 +33,21 @@ export function episodeView(record, { title, status, seats = {}, outcomes = {} }
   );
 }
 
-export function badge(status) {
+// `tree`: the path of a tree was chosen by reward, so its success is none of the policy's.
+export function badge(status, tree = false) {
   const sign = { success: "✓", win: "✓", failure: "✗", loss: "✗", draw: "=", error: "!" }[status] ?? "";
-  return h("span", { class: `badge ${status}` }, h("span", { "aria-hidden": "true" }, `${sign} `), status);
+  return h("span", { class: `badge ${status}` }, h("span", { "aria-hidden": "true" }, `${sign} `), tree ? ({ success: "path solved", failure: "path failed" }[status] ?? status) : status);
 }
 
 function facts(record, path) {
+  const trained = record.turns.filter((turn) => turn.advantage !== undefined).length;
   const latency = path.reduce((sum, turn) => sum + (turn.latency_s ?? 0), 0);
   const tokens = record.turns.reduce((sum, turn) => sum + turn.completion_tokens, 0);
   return [
     inline(record.env),
     `seed ${record.seed}`,
     count(path.length, "turn"),
+    record.update !== undefined ? `trained on in update ${record.update}: ${number(trained, 0)} of ${count(record.turns.length, "answer")}` : null,
     record.terminated ? "ended by its rules" : record.truncated ? "cut off by a limit" : null,
     tokens ? `${number(tokens, 0)} tokens written` : null,
     latency ? `${seconds(latency)} of answers` : null,
@@ -75,7 +78,8 @@ function rewardTable(record, agents, seats, outcomes) {
 }
 
 function treeTabs(record, agents, turns, body) {
-  const tree = treeView(record, agents, (turn) => turnView(turn, { agents, shown: { same: "", fresh: turn.observation, again: "" }, actions: [], seats: {} }));
+  const path = record.turns.filter((turn) => turn.chosen !== false).sort((a, b) => a.index - b.index);
+  const tree = treeView(record, (turn) => turnView(turn, { agents, ...whatLedTo(turn, path), seats: {}, trained: record.update !== undefined }));
   const choices = [["Tree", tree], ["Chosen path", turns]];
   const buttons = choices.map(([name, content]) => h("button", {
     type: "button",
@@ -88,21 +92,22 @@ function treeTabs(record, agents, turns, body) {
   return h("div", { class: "tabs", role: "group", "aria-label": "How to show the tree" }, buttons);
 }
 
-function conversation(turns, agents, seats) {
-  const before = [];
-  const actions = [];
-  const own = new Map();
-  return turns.map((turn) => {
-    const shown = whatIsNew(turn.observation, before, own.get(turn.agent) ?? null);
-    const view = turnView(turn, { agents, shown, actions: [...actions], seats });
-    before.push(turn.observation);
-    own.set(turn.agent, turn.observation);
-    actions.push({ agent: turn.agent, action: turn.action.trim(), index: turn.index });
-    return view;
-  });
+// What is new in the prompt of a turn after the turns of a path before it, and what was answered in these.
+function whatLedTo(turn, path) {
+  const before = path.filter((one) => one.index < turn.index);
+  const own = before.findLast((one) => one.agent === turn.agent);
+  return {
+    shown: whatIsNew(turn.observation, before.map((one) => one.observation), own?.observation ?? null),
+    actions: before.map((one) => ({ agent: one.agent, action: one.action.trim(), index: one.index })),
+  };
 }
 
-function turnView(turn, { agents, shown, actions, seats }) {
+function conversation(path, agents, seats, trained) {
+  return path.map((turn, i) => turnView(turn, { agents, ...whatLedTo(turn, path.slice(0, i)), seats, trained }));
+}
+
+// `trained`: it is the record of a training run, which says of each turn what it was trained with.
+function turnView(turn, { agents, shown, actions, seats, trained = false }) {
   const reward = Object.values(turn.reward_parts).reduce((sum, value) => sum + value, 0);
   return h(
     "li",
@@ -118,14 +123,15 @@ function turnView(turn, { agents, shown, actions, seats }) {
       turn.finish_reason === "length" && h("span", { class: "badge warning" }, "cut off"),
       turn.invalid !== null && h("span", { class: "badge failure" }, "invalid"),
     ),
-    h("section", { class: "prompt", "aria-label": "Prompt" }, promptView(shown, turn.agent, agents, actions)),
+    h("div", { class: "prompt", role: "group", "aria-label": "Prompt" }, promptView(shown, turn.agent, agents, actions)),
     h(
-      "section",
-      { class: "answer", "aria-label": "Action" },
+      "div",
+      { class: "answer", role: "group", "aria-label": "Action" },
       h("div", { class: "caption" }, "Action"),
       blank(turn.action) ? h("p", { class: "note" }, turn.action ? "(blanks only)" : "(nothing was written)") : written(turn.action),
       turn.invalid !== null && h("div", { class: "refusal", role: "note" }, h("strong", {}, "Refused: "), inline(turn.invalid, 2000)),
       chips("Reward", Object.entries(turn.reward_parts).map(([name, value]) => [name, signed(value), value < 0 ? "minus" : value > 0 ? "plus" : ""])),
+      trained && chips("Training", [turn.advantage === undefined ? ["not trained on", "", ""] : ["advantage", signed(turn.advantage), ""]]),
       chips("Said by the environment", Object.entries(turn.info).map(([name, value]) => [name, told(value), ""])),
     ),
   );

@@ -2,7 +2,7 @@
 
 import { announce, count, h, number, replace, seconds, signed } from "./dom.js";
 import { badge, episodeView } from "./episode.js";
-import { ERROR, NO_FILTER, pointOfView, returnOf, select, sorts, statuses, statusOf } from "./filters.js";
+import { ERROR, NO_FILTER, pointOfView, returnOf, select, sorts, statuses, statusOf, updatesOf } from "./filters.js";
 import { VirtualList } from "./list.js";
 import { inline, plain } from "./text.js";
 
@@ -22,7 +22,8 @@ export function outcomesOf(run, n) {
 }
 
 export function heading(run, n) {
-  return [inline(run.columns.task[n]), h("span", { class: "sample" }, ` #${run.columns.sample[n]}`)];
+  const update = run.columns.update[n];
+  return [inline(run.columns.task[n]), h("span", { class: "sample" }, ` #${run.columns.sample[n]}${update === null ? "" : `, update ${update}`}`)];
 }
 
 export class EpisodesView {
@@ -51,6 +52,7 @@ export class EpisodesView {
   update(route) {
     const filter = Object.fromEntries(Object.keys(NO_FILTER).map((key) => [key, route[key] ?? NO_FILTER[key]]));
     if (!Object.keys(this.run.agents).includes(filter.agent)) filter.agent = "";
+    if (!updatesOf(this.run).map(String).includes(filter.update)) filter.update = "";
     const asked = filter.q !== this.filter.q;
     this.filter = filter;
     for (const [key, input] of Object.entries(this.inputs)) {
@@ -156,13 +158,14 @@ export class EpisodesView {
     const value = returnOf(this.run, this.filter.agent, n);
     const seats = Object.values(seatsOf(this.run, n));
     const facts = [
+      columns.update[n] === null ? null : `update ${columns.update[n]}`,
       value === null ? null : `${signed(value, 2)}`,
       count(columns.turns[n], "turn"),
       columns.tokens_out[n] ? `${number(columns.tokens_out[n], 0)} tok` : null,
       columns.wall_s[n] ? seconds(columns.wall_s[n]) : null,
     ];
     return [
-      h("div", { class: "first" }, badge(statusOf(this.run, n, this.filter.agent)), h("span", { class: "task" }, inline(columns.task[n])), h("span", { class: "sample" }, `#${columns.sample[n]}`), columns.invalid[n] ? h("span", { class: "badge warning" }, `${columns.invalid[n]} invalid`) : null),
+      h("div", { class: "first" }, badge(statusOf(this.run, n, this.filter.agent), columns.tree[n]), h("span", { class: "task" }, inline(columns.task[n])), h("span", { class: "sample" }, `#${columns.sample[n]}`), columns.invalid[n] ? h("span", { class: "badge warning" }, `${columns.invalid[n]} invalid`) : null),
       h("div", { class: "second" }, h("span", { class: "figures" }, facts.filter(Boolean).join(" · ")), h("span", { class: "excerpt" }, inline(this.excerpt(n, seats), 90))),
     ];
   }
@@ -178,6 +181,7 @@ export class EpisodesView {
     const choice = (key, options) => h("select", { onchange: (event) => set(key, event.target.value) }, options.map(([value, name]) => h("option", { value }, name)));
     const amount = (key) => h("input", { type: "number", step: "any", oninput: (event) => set(key, event.target.value) });
     const agents = Object.keys(this.run.agents);
+    const updates = updatesOf(this.run);
     let typing;
     this.inputs = {
       q: h("input", {
@@ -196,6 +200,7 @@ export class EpisodesView {
       }),
       status: choice("status", statuses(this.run)),
       agent: choice("agent", [["", "any agent"], ...agents.map((agent) => [agent, plain(agent)])]),
+      ...(updates.length && { update: choice("update", [["", "any update"], ...updates.map((update) => [update, `update ${update}`])]) }),
       min: amount("min"),
       max: amount("max"),
       invalid: h("input", { type: "checkbox", onchange: (event) => set("invalid", event.target.checked ? "1" : "") }),
@@ -211,7 +216,7 @@ export class EpisodesView {
       "details",
       { class: "filters", open: this.app.wide() },
       this.more,
-      h("div", { class: "fields" }, labelled("Outcome", "status"), labelled("Agent", "agent"), labelled("Return from", "min"), labelled("to", "max"), labelled("Order", "sort"), h("label", { class: "check" }, this.inputs.invalid, h("span", {}, "with invalid actions")), clear),
+      h("div", { class: "fields" }, labelled("Outcome", "status"), labelled("Agent", "agent"), updates.length > 0 && labelled("Update", "update"), labelled("Return from", "min"), labelled("to", "max"), labelled("Order", "sort"), h("label", { class: "check" }, this.inputs.invalid, h("span", {}, "with invalid actions")), clear),
     );
     return h("div", { class: "finder", role: "search" }, this.inputs.q, this.box);
   }

@@ -2,7 +2,7 @@
 
 export const ERROR = 2;
 
-export const NO_FILTER = { status: "all", agent: "", invalid: "", min: "", max: "", q: "", sort: "order" };
+export const NO_FILTER = { status: "all", agent: "", update: "", invalid: "", min: "", max: "", q: "", sort: "order" };
 
 const SORTS = {
   order: ["as stored", null],
@@ -42,6 +42,9 @@ export function returnOf(run, who, n) {
   return agents ? sum / agents : null;
 }
 
+// The updates of a training run that episodes were recorded in, in order.
+export const updatesOf = (run) => [...new Set(run.columns.update)].filter((update) => update !== null);
+
 // What an episode ended with for a person to read: success, failure, error, or of a game how it went for an agent.
 export function statusOf(run, n, agent = "") {
   if (run.columns.status[n] === ERROR) return "error";
@@ -60,6 +63,7 @@ export function select(run, filter, hits) {
   for (let n = 0; n < columns.id.length; n += 1) {
     if (hits && !hits.has(n)) continue;
     if (own && own.turns[n] === null) continue;
+    if (filter.update && String(columns.update[n]) !== filter.update) continue;
     if (filter.invalid && !(own ? own.invalid[n] : columns.invalid[n])) continue;
     if (filter.status !== "all" && !hasStatus(run, n, filter, own)) continue;
     if (ranged) {

@@ -1,19 +1,23 @@
 // Curves over updates, with a cursor that the arrow keys and the pointer move.
 
 import { announce, h, number, replace, s } from "./dom.js";
-import { plot, SERIES, swatch } from "./charts.js";
+import { plot, SERIES } from "./charts.js";
 import { inline, plain } from "./text.js";
 
 const HEIGHT = 200;
 const LEFT = 52;
 const BOTTOM = 20;
 
-// series: [{name, points: [[x, y]]}], in order of x. A value that is missing leaves a gap.
+// Strokes that tell apart what has the same colour.
+const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+
+// series: [{name, points: [[x, y]], colour, dash}], points in order of x. A value that is null leaves a gap. Colours and
+// dashes are numbers from 0; without, each series has the next colour.
 export function curves(title, series, { note = "", x = "update" } = {}) {
   const names = series.map(({ name }) => name);
   const points = series.flatMap((one) => one.points);
   const xs = [...new Set(points.map(([at]) => at))].sort((a, b) => a - b);
-  const readout = h("p", { class: "readout" }, hint(x));
+  const readout = h("p", { class: "readout" });
   const cursor = { at: null, draw: () => {} };
   const scale = makeScale(points);
 
@@ -27,7 +31,7 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
     ]);
     shapes.push(s("text", { x: LEFT, y: HEIGHT - 4, class: "label" }, String(xs[0])));
     shapes.push(s("text", { x: LEFT + w, y: HEIGHT - 4, "text-anchor": "end", class: "label" }, `${x} ${xs.at(-1)}`));
-    series.forEach((one, i) => shapes.push(line(thin(one.points, px, w), px, py, i)));
+    series.forEach((one, i) => shapes.push(line(thin(one.points, px, w), px, py, one, i)));
     const mark = s("line", { y1: 8, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
     shapes.push(mark);
     cursor.draw = () => {
@@ -53,7 +57,8 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
     return `${x} ${at}: ${values.map(([name, value]) => `${plain(name)} ${brief(value)}`).join(", ")}`;
   };
   const latest = series.map((one) => `${plain(one.name)} ${brief(one.points.at(-1)?.[1] ?? null)}`).join(", ");
-  const legend = h("ul", { class: "legend" }, names.map((name) => h("li", {}, swatch(names, name), inline(name))));
+  replace(readout, "Last: ", series.map((one, i) => [i ? ", " : "", inline(one.name), ` ${brief(one.points.at(-1)?.[1] ?? null)}`]));
+  const legend = h("ul", { class: "legend" }, series.map((one, i) => h("li", {}, swatch(one, i), inline(one.name))));
   const figure = plot({
     title,
     note: [note, scale.log && "logarithmic scale"].filter(Boolean).join("; "),
@@ -76,8 +81,6 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
   return figure;
 }
 
-const hint = (x) => `Point at the curves, or focus them and use ← →, to read the values of one ${x}.`;
-
 function row(at, series) {
   return [String(at), ...series.map((one) => brief(one.points.find((point) => point[0] === at)?.[1] ?? null))];
 }
@@ -98,7 +101,7 @@ function makeScale(points) {
     high = Math.max(high, value);
   }
   if (low > high) [low, high] = [0, 1];
-  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  if (low === high) [low, high] = [Math.min(0, 2 * low), Math.max(0, 2 * high) || Number(low === 0)];
   if (low > 0 && high / low > 200) {
     const [from, to] = [Math.log10(low), Math.log10(high)];
     return { log: true, ticks: [low, 10 ** ((from + to) / 2), high], place: (value) => (Math.log10(value) - from) / (to - from) };
@@ -140,7 +143,13 @@ function thin(points, px, width) {
   return kept;
 }
 
-function line(points, px, py, i) {
+const stroke = ({ colour, dash = 0 }, i) => ({ class: `curve c${((colour ?? i) % SERIES) + 1}`, "stroke-dasharray": DASHES[dash % DASHES.length] || null });
+
+function swatch(one, i) {
+  return s("svg", { width: 22, height: 12, "aria-hidden": "true" }, s("path", { d: "M0 6H22", ...stroke(one, i) }));
+}
+
+function line(points, px, py, one, i) {
   let path = "";
   let pen = "M";
   for (const [at, value] of points) {
@@ -152,9 +161,9 @@ function line(points, px, py, i) {
     pen = "L";
   }
   const dots = points.length <= 60 ? points.filter(([, value]) => value !== null) : [];
-  const kind = (i % SERIES) + 1;
+  const kind = ((one.colour ?? i) % SERIES) + 1;
   return [
-    s("path", { d: path, class: `curve c${kind}` }),
+    s("path", { d: path, ...stroke(one, i) }),
     dots.map(([at, value]) => s("circle", { cx: px(at), cy: py(value), r: 2.5, class: `s${kind}` })),
   ];
 }

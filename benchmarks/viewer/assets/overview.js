@@ -90,7 +90,7 @@ function headlinePlots(run, summary) {
     ));
   }
   const found = [];
-  if (summary?.avg_at_k) found.push(row(`avg@${summary.samples}`, summary.avg_at_k));
+  if (summary?.avg_at_k) found.push(row(`avg@${summary.samples ?? "k"}`, summary.avg_at_k));
   for (const [k, value] of Object.entries(summary?.pass_at_k ?? {})) if (value && k !== "1") found.push(row(`pass@${k}`, value));
   if (!found.length && run.success) found.push(row("success", run.success));
   return [

@@ -3,10 +3,12 @@
 import { h, replace, s, signed } from "./dom.js";
 import { inline, plain } from "./text.js";
 
+const BEGINNING = 120; // characters of a candidate that its box shows
+
 const reward = (turn) => Object.values(turn.reward_parts).reduce((sum, value) => sum + value, 0);
 
 // show(turn) gives the content for the candidate that is looked at.
-export function treeView(record, agents, show) {
+export function treeView(record, show) {
   const rows = levels(record.turns);
   const detail = h("ol", { class: "turns", "aria-live": "polite" });
   const items = rows.map((row, depth) => row.map((turn) => item(turn, row, depth)));
@@ -51,12 +53,12 @@ export function treeView(record, agents, show) {
     { class: "level", role: "presentation" },
     depth ? links(rows[depth - 1], rows[depth]) : null,
     h("div", { class: "turn-name", role: "presentation" }, `${depth + 1} `, inline(rows[depth][0].agent)),
-    h("div", { class: "candidates", role: "presentation", style: { "grid-template-columns": `repeat(${row.length}, minmax(3.4rem, 1fr))` } }, row),
+    h("div", { class: "candidates", role: "presentation", style: { "grid-template-columns": `repeat(${row.length}, minmax(0, 1fr))` } }, row),
   ));
   return h(
     "div",
     { class: "tree-view" },
-    h("p", { class: "note" }, "Each candidate with the reward of its one step; the framed one was chosen and leads on. ← → among candidates, ↑ ↓ among turns."),
+    h("p", { class: "note" }, `Each candidate with the reward of its one step${record.update === undefined ? "" : ", the advantage A that it was trained with,"} and how its text begins; the framed one was chosen and leads on. ← → among candidates, ↑ ↓ among turns.`),
     h("div", { class: "scroll" }, h("div", { class: "tree", role: "tree", "aria-label": "Candidates by turn", onkeydown: onkey }, lines)),
     detail,
   );
@@ -81,6 +83,7 @@ function item(turn, row, depth) {
   const k = (turn.candidate ?? 0) + 1;
   const told = [
     `Turn ${depth + 1}, ${plain(turn.agent)}, candidate ${k} of ${row.length}, reward ${signed(value)}`,
+    turn.advantage !== undefined && `advantage ${signed(turn.advantage)}`,
     chosen && "chosen",
     turn.invalid !== null && "invalid",
   ];
@@ -90,10 +93,10 @@ function item(turn, row, depth) {
       class: `candidate ${chosen ? "chosen" : ""}`, role: "treeitem", tabindex: "-1", "aria-level": depth + 1, "aria-posinset": k,
       "aria-setsize": row.length, "aria-selected": "false", "aria-label": told.filter(Boolean).join(", "),
     },
-    h("span", { class: "reward" }, signed(value)),
+    h("span", { class: "worth" }, h("span", { class: "reward" }, signed(value)), turn.advantage !== undefined && h("span", { class: "small" }, `A ${signed(turn.advantage, 2)}`)),
     h("span", { class: "meter", style: { width: `${8 + 92 * share}%` } }),
-    turn.invalid !== null ? h("span", { class: "small" }, "invalid") : null,
-    chosen ? h("span", { class: "small" }, "chosen") : null,
+    h("span", { class: "begins" }, inline(turn.action.replace(/\s+/g, " ").trim() || "(nothing)", BEGINNING)),
+    h("span", { class: "small" }, [chosen && "chosen", turn.invalid !== null && "invalid"].filter(Boolean).join(", ")),
   );
 }
 
