@@ -6,6 +6,8 @@ import argparse
 
 from benchmarks.cli_readers import add_readers
 from benchmarks.protocols.arguments import Given, add_comparisons, add_protocol
+from benchmarks.protocols.budget import UNITS
+from benchmarks.suites.arguments import add_dry_run, add_entry, add_suites
 from benchmarks.tournament import DEFAULT_DEALS
 from benchmarks.viewer.command import add_view
 from trainers.policies.base import SPEC_FORMS, Sampling
@@ -15,7 +17,8 @@ __all__ = ["make_parser"]
 _DESCRIPTION = "Measure any policy on any environment, and read what was measured."
 
 _RUN_DESCRIPTION = f"""\
-Play tasks of an environment and store every episode in a results folder.
+Play tasks of an environment and store every episode in a results folder. In the place of an environment may stand a
+suite, by its name (`llm-bench suites` lists them) or as a YAML file: its runs are played one after the other.
 
 A policy SPEC is one of: {", ".join(SPEC_FORMS)}.
 --policy SPEC plays all roles; --policy role=SPEC plays one. Equal specs share one loaded model.
@@ -48,6 +51,12 @@ examples:
   as published: avg@16 and pass@16 at temperature 0.6 and top-p 0.95; greedy and sampled, a folder each
     llm-bench run math-2agent --policy hf:smollm2-135m --protocol dr-mas
     llm-bench run plan-path-2agent --policy hf:smollm2-135m --protocol at-grpo --out runs/both
+
+  a suite: several environments, one policy, one page to look at
+    llm-bench run quick --policy vllm:smollm2-135m
+
+  what would that play, how many tokens is it at most, and what is missing here?
+    llm-bench run dr-mas-math --dry-run
 
   go on after a crash, Ctrl-C or failed episodes
     llm-bench run --resume --out runs/my-run
@@ -96,19 +105,21 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="llm-bench", description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
     raw = argparse.RawDescriptionHelpFormatter
-    _add_run(
-        commands.add_parser(
-            "run", help="play tasks and store the episodes", description=_RUN_DESCRIPTION, epilog=_RUN_EXAMPLES,
-            formatter_class=raw,
-        )
+    run = commands.add_parser(
+        "run", help="play tasks and store the episodes", description=_RUN_DESCRIPTION, epilog=_RUN_EXAMPLES,
+        formatter_class=raw,
     )  # fmt: skip
-    _add_tournament(
-        commands.add_parser(
-            "tournament", help="let policies play a game against each other, and rate them",
-            description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
-        )
+    _add_run(run)
+    add_entry(run)
+    tournament = commands.add_parser(
+        "tournament", help="let policies play a game against each other, and rate them",
+        description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
     )  # fmt: skip
-    add_comparisons(commands, _add_run)
+    _add_tournament(tournament)
+    for parser_of_runs in (run, tournament):
+        add_dry_run(parser_of_runs)
+    add_suites(commands)
+    add_comparisons(commands, _add_run, _add_matched)
     add_readers(commands)
     add_view(commands)
     return parser
@@ -116,7 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("env", nargs="?", metavar="ENV", help="environment id, such as math-2agent (`llm-envs list` shows all)")
+    add("env", nargs="?", metavar="ENV|SUITE", help="environment id (`llm-envs list`) or suite (`llm-bench suites`)")
     add("--policy", action="append", default=[], metavar="[ROLE=]SPEC", help="who plays; may be given once per role")
     add(
         "--option", action="append", default=[], metavar="[ROLE.]KEY=VALUE",
@@ -129,7 +140,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add("-n", type=int, metavar="TASKS", help="play the first TASKS tasks (default: all)")
     add("--shuffle", action="store_true", help="play TASKS random tasks, chosen by --seed, instead of the first")
     add("-k", type=int, default=1, metavar="SAMPLES", action=Given, help="episodes per task (default: 1)")
-    _add_common(parser, what, protocol=True)
+    _add_common(what)
+    _add_sampling(parser, Sampling(), protocol=True)
+    _add_where(parser)
 
 
 def _add_tournament(parser: argparse.ArgumentParser) -> None:
@@ -148,36 +161,66 @@ def _add_tournament(parser: argparse.ArgumentParser) -> None:
         help=f"every pairing plays the first DEALS deals, each in both seats (default: {DEFAULT_DEALS})",
     )  # fmt: skip
     add("--shuffle", action="store_true", help="play DEALS random deals, chosen by --seed, instead of the first")
-    _add_common(parser, what)
+    _add_common(what)
+    _add_sampling(parser, Sampling())
+    _add_where(parser)
     parser.set_defaults(split=None, k=1)
 
 
-def _add_common(parser: argparse.ArgumentParser, what: argparse._ArgumentGroup, *, protocol: bool = False) -> None:
-    """Add what runs and tournaments share."""
-    defaults = Sampling()
-    add = what.add_argument
-    add("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
+def _add_matched(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("team", nargs="?", metavar="TEAM_RUN", help="results folder of the team's run")
+    add("env", nargs="?", metavar="ENV", help="environment of one agent with the same tasks, such as math-1agent")
+    add("--policy", action="append", default=[], metavar="SPEC", help="who plays (default: the team's policy, if one)")
+    add("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the policy; may be repeated")
     add(
+        "--budget", choices=UNITS, default=UNITS[0],
+        help="what is counted: tokens of prompts and answers, of answers alone, or characters (default: %(default)s)",
+    )  # fmt: skip
+    what = parser.add_argument_group("tasks")
+    what.add_argument("--tasks", metavar="SET|PATH", help="task set or file (default: the team's)")
+    _add_env(what)
+    _add_sampling(parser, None)
+    _add_where(parser)
+    parser.set_defaults(split=None, n=None, k=1, seed=0, shuffle=False)
+
+
+def _add_common(what: argparse._ArgumentGroup) -> None:
+    """Add what runs and tournaments share of what is played."""
+    what.add_argument("--seed", type=int, default=0, action=Given, help="of everything that is drawn (default: 0)")
+    _add_env(what)
+
+
+def _add_env(what: argparse._ArgumentGroup) -> None:
+    what.add_argument(
         "--env", dest="env_arguments", action="append", default=[], metavar="KEY=VALUE",
         help="argument of the environment, JSON or text; may be repeated",
     )  # fmt: skip
+
+
+def _add_sampling(parser: argparse.ArgumentParser, defaults: Sampling | None, *, protocol: bool = False) -> None:
+    """Add how answers are drawn; without defaults it is that of a team."""
     how = parser.add_argument_group("sampling")
     if protocol:
         add_protocol(how)
-    add = how.add_argument
-    add(
-        "--temperature", type=float, default=defaults.temperature, action=Given,
-        help="0 is greedy (default: %(default)s)",
-    )  # fmt: skip
-    add("--top-p", type=float, default=defaults.top_p, action=Given, help="nucleus mass (default: %(default)s)")
-    add(
-        "--top-k", type=int, default=defaults.top_k, action=Given,
-        help="most likely tokens kept, -1 for all (default: %(default)s)",
-    )  # fmt: skip
-    add("--max-tokens", type=int, default=defaults.max_tokens, help="per answer (default: %(default)s)")
+    for flag, kind, what in (
+        ("--temperature", float, "0 is greedy"),
+        ("--top-p", float, "nucleus mass"),
+        ("--top-k", int, "most likely tokens kept, -1 for all"),
+        ("--max-tokens", int, "per answer"),
+    ):
+        default = None if defaults is None else getattr(defaults, flag[2:].replace("-", "_"))
+        shown = "the team's" if defaults is None else "%(default)s"
+        how.add_argument(flag, type=kind, default=default, action=Given, help=f"{what} (default: {shown})")
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("run")
     add = where.add_argument
-    add("--concurrency", type=int, default=64, help="episodes in flight; changes no result (default: %(default)s)")
+    add(
+        "--concurrency", type=int, default=64, action=Given,
+        help="episodes in flight; changes no result (default: %(default)s)",
+    )  # fmt: skip
     add("--out", metavar="DIR", help="results folder (default: one under runs/)")
     add("--resume", action="store_true", help="go on with the run in --out, or start it if there is none")
     add("--save-tokens", action="store_true", help="store token ids and log-probs as well")

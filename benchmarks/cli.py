@@ -15,10 +15,12 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from benchmarks.arguments import make_parser
-from benchmarks.cli_protocols import ACTION_OF, make_plan, play_plan
+from benchmarks.cli_protocols import ACTION_OF, MATCHED, Plan, make_plan, plan_matched, play_matched_run, play_plan
 from benchmarks.cli_readers import READER_ERRORS, READERS
+from benchmarks.cli_suites import dry_run, means_suite, play_suite, refuse_entry
 from benchmarks.live import LiveView
 from benchmarks.options import parse_env_arguments, parse_options
+from benchmarks.protocols.budget import read_budget
 from benchmarks.protocols.catalogue import ProtocolError
 from benchmarks.protocols.group import read_group
 from benchmarks.protocols.report import print_played
@@ -51,11 +53,17 @@ _USER_ERRORS = (
 )
 
 # What --resume without an environment takes from the folder; the rest is about this session only.
-_SESSION_ONLY = frozenset({"command", "out", "resume", "quiet", "concurrency", "action", "given"})
+_SESSION_ONLY = frozenset({"command", "out", "resume", "quiet", "concurrency", "action", "given", "dry_run", "entry"})
 
 _PLAY = {"run": run, "tournament": run_tournament}
-_ACTIONS = dict.fromkeys([*_PLAY, *ACTION_OF.values()])
-_DEFAULTS = {action: vars(make_parser().parse_args([action])) for action in _ACTIONS}
+_TO_NAME = {
+    "run": "Name an environment, or go on with a run",
+    "tournament": "Name a game, or go on with a tournament",
+    "swap": "Name an environment, or go on with a swap test",
+    "ablate": "Name an environment, or go on with an ablation",
+    MATCHED: "Name the run of a team and an environment of one agent, or go on with a matched run",
+}
+_DEFAULTS = {action: vars(make_parser().parse_args([action])) for action in _TO_NAME}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,40 +77,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.action == "view":
             view_runs(arguments.runs, Console(), port=arguments.port, html=arguments.html)
             return 0
-        return _play(arguments, list(sys.argv[1:] if argv is None else argv), errors)
+        command = list(sys.argv[1:] if argv is None else argv)
+        _set_up_logging(arguments, errors)
+        if means_suite(arguments):
+            return play_suite(arguments, _DEFAULTS["run"], ["llm-bench", *command], errors)
+        return _play(arguments, command, errors)
     except _USER_ERRORS as error:
         errors.print(f"llm-bench: {error}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_USAGE
 
 
-def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:
+def _set_up_logging(arguments: argparse.Namespace, errors: Console) -> None:
     quieten_libraries()
-    if not arguments.quiet:  # the first use of the bundled model converts it, which takes up to a minute
+    if not getattr(arguments, "quiet", False):  # the bundled model is converted at its first use, for up to a minute
         logging.getLogger("trainers.models").setLevel(logging.INFO)
     if errors.is_terminal:
         logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
     else:
         logging.basicConfig(format="%(levelname)s: %(message)s")
+
+
+def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:
     given = vars(arguments)
+    refuse_entry(arguments)
     if arguments.env is None:
         given = _stored_arguments(arguments)
     settings = _settings(given, ["llm-bench", *argv])
-    group = None
+    plan, team = Plan({"": settings}), None
     if arguments.action in ACTION_OF.values():
         plan = make_plan(arguments.action, given, settings)
-        if plan.group is None:
-            (settings,) = plan.runs.values()
-        else:
-            group = plan
+    elif arguments.action == MATCHED:
+        settings, team = plan_matched(given, settings)
+        plan = Plan({"": settings})
+    if getattr(arguments, "dry_run", False):
+        return dry_run(arguments, plan.runs)
     view = LiveView(errors, quiet=arguments.quiet)
     try:
-        if group is not None:
-            results = play_plan(group, errors, resume=arguments.resume, quiet=arguments.quiet)
+        if plan.group is not None:
+            results = play_plan(plan, errors, resume=arguments.resume, quiet=arguments.quiet)
         else:
+            (settings,) = plan.runs.values()
             with view:
-                results = [asyncio.run(_PLAY[arguments.action](settings, view))]
+                if team is not None:
+                    results = [play_matched_run(settings, team, view)]
+                else:
+                    results = [asyncio.run(_PLAY[arguments.action](settings, view))]
     except KeyboardInterrupt:
-        where = view.path if group is None else group.path
+        where = plan.path or view.path
         if where is None:
             errors.print("interrupted before the first episode")
         else:
@@ -112,10 +133,10 @@ def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> in
             )  # fmt: skip
         return EXIT_INTERRUPTED
     console = Console()
-    path = results[0].path if group is None or group.path is None else group.path
-    print_played(path, console)
+    path = plan.path or results[0].path
+    print_played(path, console, None if team is None else team.path)
     console.print(f"results: {path}", markup=False, highlight=False, soft_wrap=True)
-    return _verdict(results, 1 if group is None else len(group.runs), path, arguments.action, errors)
+    return _verdict(results, len(plan.runs), path, arguments.action, errors)
 
 
 def _resume(action: str, path: Path | str) -> str:
@@ -163,7 +184,7 @@ def _settings(given: dict[str, Any], command: list[str]) -> RunSettings:
 def _sampling(given: dict[str, Any]) -> Sampling:
     names = ("temperature", "top_p", "top_k", "max_tokens")
     try:
-        return Sampling(**{name: given[name] for name in names})
+        return Sampling(**{name: given[name] for name in names if given[name] is not None})
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
@@ -172,14 +193,12 @@ def _stored_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of the run that is to be resumed, with those of this session on top."""
     action = arguments.action
     if not arguments.resume or arguments.out is None:
-        what = (
-            "Name an environment, or go on with a run" if action == "run" else "Name a game, or go on with a tournament"
-        )
-        raise SettingsError(f"{what}: {_resume(action, 'DIR')}")
+        raise SettingsError(f"{_TO_NAME[action]}: {_resume(action, 'DIR')}")
     group = read_group(arguments.out)
     if group is None:
         config = read_config(arguments.out)
-        found = "tournament" if is_tournament(config) else "run"
+        budget = read_budget(config["identity"])
+        found = "tournament" if is_tournament(config) else "run" if budget is None else MATCHED
         stored = config["context"]["arguments"]
     else:
         found, stored = ACTION_OF[group.kind], group.arguments

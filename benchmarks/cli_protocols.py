@@ -13,15 +13,18 @@ from rich.console import Console
 from benchmarks.live import LiveView
 from benchmarks.protocols import ablation, swap
 from benchmarks.protocols.apply import apply_protocol
+from benchmarks.protocols.budget import TeamRun, read_team
 from benchmarks.protocols.catalogue import ProtocolError
 from benchmarks.protocols.group import Group
+from benchmarks.protocols.matched import matched_settings, play_matched
 from benchmarks.protocols.play import play_group
 from benchmarks.runner import RunResult, RunSettings, default_folder
 from trainers.team import parse_policy_specs
 
-__all__ = ["ACTION_OF", "Plan", "make_plan", "play_plan"]
+__all__ = ["ACTION_OF", "MATCHED", "Plan", "make_plan", "plan_matched", "play_matched_run", "play_plan"]
 
 PROTOCOL = "protocol"
+MATCHED = "matched"
 ACTION_OF = {PROTOCOL: "run", swap.KIND: "swap", ablation.KIND: "ablate"}
 """The sub-command that plays a kind of group."""
 
@@ -82,6 +85,28 @@ def make_plan(action: str, given: Mapping[str, Any], settings: RunSettings) -> P
         members, about = ablation.plan_ablation(one, given["replace"], given["role"])
         group = Group(ablation.KIND, tuple(members), about)
     return Plan(members, path, replace(group, command=tuple(settings.command), arguments=settings.arguments))
+
+
+def plan_matched(given: Mapping[str, Any], settings: RunSettings) -> tuple[RunSettings, TeamRun]:
+    """Return what ``matched`` plays, and the run whose budget it gets.
+
+    Raises:
+        ProtocolError: If the run of the team has no budget to give, or it is not clear who plays.
+        ResultsError: If it cannot be read.
+    """
+    team = read_team(given["team"], given["budget"])
+    names = ("temperature", "top_p", "top_k", "max_tokens")
+    asked = {name: given[name] for name in names if given[name] is not None}
+    return matched_settings(team, settings, asked), team
+
+
+def play_matched_run(settings: RunSettings, team: TeamRun, view: LiveView) -> RunResult:
+    """Play the single agent with the budget of a team.
+
+    Raises:
+        Exception: What :func:`benchmarks.protocols.matched.play_matched` raises.
+    """
+    return asyncio.run(play_matched(settings, team, view, grown=view.expect))
 
 
 def play_plan(plan: Plan, errors: Console, *, resume: bool, quiet: bool) -> list[RunResult]:

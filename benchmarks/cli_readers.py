@@ -16,9 +16,11 @@ from benchmarks.compare_report import print_ablations, print_comparison
 from benchmarks.cost import Prices, PricesError, read_prices
 from benchmarks.export import FORMATS as EXPORT_FORMATS
 from benchmarks.export import export
+from benchmarks.protocols.budget import read_budget
 from benchmarks.protocols.group import expand
+from benchmarks.protocols.matched_compare import compare_matched, print_matched
 from benchmarks.protocols.report import folders_json, print_folders
-from benchmarks.results import ResultsError
+from benchmarks.results import ResultsError, read_config
 from benchmarks.storage import write_atomically
 from benchmarks.table import make_leaderboard
 from benchmarks.table_entries import TABLE_METRICS
@@ -43,7 +45,9 @@ the paired bootstrap over tasks, and that of McNemar's exact test (with several 
 Runs of different environments, environment arguments, tasks or samples are refused, and what differs is named.
 
 With --ablation, RUN_A is the run of a whole team, and each role=RUN one in which somebody else plays that role and all
-else is the same: the difference of their success is what the role contributes."""
+else is the same: the difference of their success is what the role contributes.
+
+If RUN_B is a single agent with the budget of RUN_A, from llm-bench matched, they are compared as that command does."""
 
 _COMPARE_EXAMPLES = """\
 examples:
@@ -148,14 +152,24 @@ def _compare(arguments: argparse.Namespace) -> None:
                 raise CompareError(f"--ablation was given twice for the role {role!r}")
             roles[role] = path
         found = compare_ablations(arguments.first, roles, common=arguments.common)
+    elif _has_budget(arguments.second) and not _has_budget(arguments.first):
+        if arguments.common or arguments.prices is not None:
+            raise CompareError("--common and --prices have no effect on a team and a single agent with its budget")
+        found = compare_matched(arguments.first, arguments.second)
     else:
         found = compare(arguments.first, arguments.second, common=arguments.common, prices=_prices(arguments))
     if arguments.json:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     elif arguments.ablation:
         print_ablations(found, Console())
+    elif "unit" in found:
+        print_matched(found, Console())
     else:
         print_comparison(found, Console())
+
+
+def _has_budget(path: str) -> bool:
+    return read_budget(read_config(path)["identity"]) is not None
 
 
 def _export(arguments: argparse.Namespace) -> None:

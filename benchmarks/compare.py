@@ -199,8 +199,9 @@ def _different_tasks(first: TaskRun, second: TaskRun) -> list[str]:
             more = f" and {len(only) - _SHOWN_TASKS} more" if len(only) > _SHOWN_TASKS else ""
             lines.append(f"tasks: only {run.path} has {', '.join(only[:_SHOWN_TASKS])}{more}")
     one, two = (run.config["identity"]["samples"] for run in (first, second))
-    if one != two:
-        lines.append(f"samples: {one} and {two} a task")
+    if one != two or None in (one, two):
+        said = ["as many as a budget lasts" if samples is None else samples for samples in (one, two)]
+        lines.append(f"samples: {said[0]} and {said[1]} a task")
     else:
         uneven = [
             task.id

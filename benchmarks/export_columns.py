@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.protocols.budget import planned_episodes
 from benchmarks.results import EPISODES, TIMINGS, read_config, read_lines
 
 __all__ = ["TABLES", "TOKEN_COLUMNS", "Column", "run_rows"]
@@ -126,7 +127,7 @@ def run_rows(path: str | Path, run: str, *, tokens: bool) -> Iterator[tuple[str,
             "policy": text(str(context["label"])),
             "tasks": text(str(tasks["name"])),
             "split": tasks.get("split"),
-            "planned": identity["n"] * identity["samples"],
+            "planned": planned_episodes(path, identity),
             "episodes": played,
             "schema_version": config["schema_version"],
             "started": context.get("started"),

@@ -106,6 +106,12 @@ class LiveView:
         elif not self._quiet:
             self._console.print(f"{label}: {planned} episodes -> {path}", markup=False, soft_wrap=True)
 
+    def expect(self, planned: int) -> None:
+        """There are more episodes than was known at the start."""
+        self._planned = planned
+        if self._bar is not None:
+            self._bar.update(self._task, total=planned)
+
     def stored(self, task_index: int, success: bool) -> None:
         """An episode of an earlier session is there already."""
         self._counts.add(task_index, success)

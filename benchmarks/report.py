@@ -110,7 +110,7 @@ def _success_rows(summaries: Sequence[dict[str, Any]]) -> list[Row]:
         return []
     ks = sorted({int(k) for summary in solo for k in summary["pass_at_k"] if int(k) > 1})
     several = {summary["samples"] for summary in solo}
-    average = f"avg@{several.pop()}" if len(several) == 1 else "avg@k"
+    average = "avg@k" if len(several) > 1 or None in several else f"avg@{several.pop()}"
     solved = ["–" if s["outcomes"] is not None else f"{s['solved']} of {s['episodes']}" for s in summaries]
     return [
         ("success", solved),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from benchmarks.cost import CostTally, Prices
 from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
 from benchmarks.outcomes import forfeiters, outcomes
+from benchmarks.protocols.budget import cost_of, read_budget
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
 from benchmarks.run_state import run_state
 
@@ -66,9 +68,11 @@ def summarize(
     Returns:
         A JSON object. Rates are in [0, 1] and None where there is nothing to divide by; turns, tokens, returns and
         reward parts are means per episode; intervals are 95 %. ``avg_at_k`` and ``pass_at_k`` weigh tasks equally.
-        pass@k is estimated from the tasks that have at least k episodes so far (``tasks``). ``cut_rate`` is the share
-        of answers that reached ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time:
-        they count as not solved.
+        pass@k is estimated from the tasks that have at least k episodes so far (``tasks``). Where a budget decides how
+        many samples each task has (``samples`` is None), k goes up to the least of them, and one more episode of each
+        task on which something is left is counted as ``planned``. ``cut_rate`` is the share of answers that reached
+        ``max_tokens``. ``undecided`` counts episodes in which a grader gave no verdict in time: they count as not
+        solved.
 
         ``state`` and ``writer`` say whether somebody is playing it now (see :func:`benchmarks.run_state.run_state`).
 
@@ -98,8 +102,11 @@ def summarize(
     spent = CostTally()
     ended: dict[str, dict[int, list[tuple[str, bool]]]] | None = {} if context.get("zero_sum") else None
     stored: set[str] = set()
+    budget, costs = read_budget(identity), Counter[int]()
     for episode in read_lines(path, EPISODES):
         stored.add(episode["id"])
+        if budget is not None:
+            costs[episode["task_index"]] += cost_of(episode, budget.unit)
         if only is not None and (episode["task_index"], episode["sample"]) not in only:
             continue
         seen.add(episode["id"])
@@ -116,9 +123,10 @@ def summarize(
         _count(agents, spent, episode, timings.get(episode["id"], {}).get("latency_s", ()))
     failed = {record["id"] for record in read_lines(path, ERRORS)} - stored
     episodes = len(seen)
-    planned = identity["n"] * identity["samples"]
+    planned = identity["n"] * identity["samples"] if budget is None else len(stored) + len(budget.unfinished(costs))
     complete = len(stored) == planned
     successes = list(solved.values())
+    most = identity["samples"] or min(map(len, successes), default=1)
     turns = sum(agent.turns for agent in agents.values())
     written = sum(agent.tokens_out for agent in agents.values())
     times = [timings[key] for key in seen if key in timings]
@@ -139,7 +147,7 @@ def summarize(
         **run_state(path, complete=complete),
         "solved": solved_episodes,
         "avg_at_k": {"value": avg_at_k(successes), "interval": success_interval(successes)} if successes else None,
-        "pass_at_k": {str(k): _pass(successes, k) for k in passes(identity["samples"])} if ended is None else {},
+        "pass_at_k": {str(k): _pass(successes, k) for k in passes(most)} if ended is None else {},
         "outcomes": None
         if ended is None
         else {agent: _outcomes(list(games.values())) for agent, games in ended.items()},

@@ -13,6 +13,7 @@ from benchmarks.compare import CompareError, compare_metric, pair_up, players_of
 from benchmarks.cost import Prices
 from benchmarks.figures import money
 from benchmarks.metrics import RESAMPLES, bootstrap_interval, wilson_interval
+from benchmarks.protocols.budget import planned_episodes, read_budget
 from benchmarks.results import read_config
 from benchmarks.task_values import METRICS, Metric, MetricError, TaskRun, find_metric, read_task_run
 from benchmarks.tournament_summary import is_tournament, summarize_tournament
@@ -101,7 +102,7 @@ def entries_of(path: str | Path, metrics: Sequence[str], prices: Prices | None =
             found.append(_cost_of_success(run, prices))
         else:
             metric = find_metric(name)
-            title = f"avg@{run.config['identity']['samples']}" if name == "avg" else metric.title
+            title = f"avg@{run.config['identity']['samples'] or 'k'}" if name == "avg" else metric.title
             found.append(_of_run(run, metric, title, prices))
     return found
 
@@ -186,7 +187,12 @@ def _entry(
     drawn = f"{identity['seed']}" if identity.get("shuffle") else ""
     chosen = (str(tasks["name"]), str(tasks.get("split")), str(tasks["fingerprint"]), f"{identity['n']:09}", drawn)
     words = [f"{identity['n']} tasks of {tasks['name']} ({tasks.get('split')})"]
-    if samples > 1:
+    budget = read_budget(identity)
+    if budget is not None:
+        words.append(
+            f"as many samples each as the {budget.unit} last of {budget.team['label']} on {budget.team['env']}"
+        )
+    elif samples > 1:
         words.append(f"{samples} samples each")
     words += [f"{name}={setting!r}" for name, setting in identity.get("env_kwargs", {}).items()]
 
@@ -200,7 +206,14 @@ def _entry(
             return False
 
     return Entry(
-        (identity["env"], *chosen, f"{samples:09}", arguments, *seat, metric.name),
+        (
+            identity["env"],
+            *chosen,
+            f"{samples:09}" if budget is None else json.dumps(budget.to_json()),
+            arguments,
+            *seat,
+            metric.name,
+        ),
         identity["env"],
         ", ".join(words),
         metric.name,
@@ -212,7 +225,7 @@ def _entry(
         {**identity.get("sampling", {}), "seed": identity["seed"]},
         value,
         interval,
-        identity["n"] * samples - run.episodes,
+        planned_episodes(run.path, identity) - run.episodes,
         as_good_as,
         run,
         f"{by['name']} ({by['run']})" if (by := context.get("protocol")) else None,

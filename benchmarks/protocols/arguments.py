@@ -1,4 +1,4 @@
-"""What the sub-commands take that compare teams by playing them: ``swap`` and ``ablate``."""
+"""What the sub-commands take that compare teams by playing them: ``swap``, ``ablate`` and ``matched``."""
 
 from __future__ import annotations
 
@@ -54,6 +54,31 @@ examples:
 exit status: 0 all episodes are stored, 1 some failed or are missing, 2 the command is wrong, 130 interrupted"""
 
 
+_MATCHED_DESCRIPTION = """\
+Give one agent as many tokens on each task as a team spent on it: is the team better, or does it only say more?
+
+The agent plays the team's tasks, one sample after the other, until what the team spent on the task over all its samples
+is spent. The last sample counts too, so the agent is never given less, and at most one episode more. Then the two are
+compared task by task: one try of each (avg@k), any of the tries (pass@k), and the majority of the tries where answers
+can be compared (math and search). Tasks, seed and sampling are the team's.
+
+Tokens are counted by each policy's own tokenizer, prompts in full. --budget written-tokens counts answers alone, and
+--budget characters is for models with other tokenizers and for policies that count no tokens."""
+
+_MATCHED_EXAMPLES = """\
+examples:
+  the same model alone
+    llm-bench run math-2agent --policy vllm:smollm2-135m -n 100 --out runs/team
+    llm-bench matched runs/team math-1agent --out runs/single
+  another model, by characters
+    llm-bench matched runs/team math-1agent --policy hf:other --budget characters --out runs/other
+  go on after a crash, and show the comparison again
+    llm-bench matched --resume --out runs/single
+    llm-bench compare runs/team runs/single
+
+exit status: 0 the budget of every task is spent, 1 episodes failed, 2 the command is wrong, 130 interrupted"""
+
+
 class Given(argparse.Action):
     """Stores a value, and its name in ``given``: whether it was asked for or is the default."""
 
@@ -78,13 +103,16 @@ def add_protocol(group: argparse._ArgumentGroup) -> None:
 
 
 def add_comparisons(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], add_run: Callable[[argparse.ArgumentParser], None]
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    add_run: Callable[[argparse.ArgumentParser], None],
+    add_matched: Callable[[argparse.ArgumentParser], None],
 ) -> None:
     """Add the sub-commands.
 
     Args:
         commands: Those of ``llm-bench``.
         add_run: Adds the arguments of a run.
+        add_matched: Adds those of ``matched``.
     """
     raw = argparse.RawDescriptionHelpFormatter
     swap = commands.add_parser(
@@ -108,4 +136,10 @@ def add_comparisons(
     ablate.add_argument(
         "--role", action="append", default=[], metavar="ROLE",
         help="a role, or an agent, that is replaced; may be repeated (default: every role)",
+    )  # fmt: skip
+    add_matched(
+        commands.add_parser(
+            "matched", help="a single agent with the budget of a team", description=_MATCHED_DESCRIPTION,
+            epilog=_MATCHED_EXAMPLES, formatter_class=raw,
+        )
     )  # fmt: skip

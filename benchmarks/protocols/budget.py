@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.protocols.catalogue import ProtocolError
 from benchmarks.results import EPISODES, read_config, read_lines
 
-__all__ = ["UNITS", "Budget", "cost_of", "read_budget", "team_budget"]
+__all__ = ["UNITS", "Budget", "TeamRun", "cost_of", "planned_episodes", "read_budget", "read_team"]
 
 UNITS = ("tokens", "written-tokens", "characters")
 """What a budget counts: tokens of prompts and answers, of answers alone, or characters of prompts and answers."""
@@ -44,6 +45,22 @@ class Budget:
         return [index for index, amount in self.by_task.items() if spent.get(index, 0) < amount]
 
 
+class TeamRun(NamedTuple):
+    """The run of a team.
+
+    Attributes:
+        path: Its folder.
+        config: Its configuration.
+        budget: What it spent on each task.
+        tasks: Id and hash of each task by its index.
+    """
+
+    path: str
+    config: Mapping[str, Any]
+    budget: Budget
+    tasks: Mapping[int, tuple[str, str]]
+
+
 def cost_of(episode: Mapping[str, Any], unit: str) -> int:
     """Return what an episode cost.
 
@@ -72,8 +89,25 @@ def read_budget(identity: Mapping[str, Any]) -> Budget | None:
     return Budget(found["unit"], {int(index): amount for index, amount in found["by_task"].items()}, found["team"])
 
 
-def team_budget(path: str | Path, unit: str) -> Budget:
-    """Return what the run of a team spent on each task, over all its samples.
+def planned_episodes(path: str | Path, identity: Mapping[str, Any]) -> int:
+    """Return how many episodes a run has when it is complete; with a budget, how many as far as it is known.
+
+    Raises:
+        ResultsError: If the folder cannot be read.
+    """
+    budget = read_budget(identity)
+    if budget is None:
+        return int(identity["n"] * identity["samples"])
+    costs: Counter[int] = Counter()
+    played = 0
+    for episode in read_lines(path, EPISODES):
+        played += 1
+        costs[episode["task_index"]] += cost_of(episode, budget.unit)
+    return played + len(budget.unfinished(costs))
+
+
+def read_team(path: str | Path, unit: str) -> TeamRun:
+    """Read what the run of a team spent on each task, over all its samples.
 
     Raises:
         ProtocolError: If it is a tournament, a zero-sum game or a run with a budget itself, if episodes are missing, or
@@ -89,6 +123,7 @@ def team_budget(path: str | Path, unit: str) -> Budget:
     if read_budget(identity) is not None:
         raise ProtocolError(f"{path} was itself played with the budget of a team; name the run of the team")
     spent: dict[int, int] = {}
+    tasks: dict[int, tuple[str, str]] = {}
     played = 0
     for episode in read_lines(path, EPISODES):
         played += 1
@@ -99,6 +134,7 @@ def team_budget(path: str | Path, unit: str) -> Budget:
                 "Policies without a model do not, nor do some servers: take --budget characters"
             )
         spent[episode["task_index"]] = spent.get(episode["task_index"], 0) + cost
+        tasks[episode["task_index"]] = (episode["task"], episode["task_hash"])
     planned = identity["n"] * identity["samples"]
     if played < planned:
         raise ProtocolError(
@@ -106,4 +142,4 @@ def team_budget(path: str | Path, unit: str) -> Budget:
             f"Go on with: llm-bench run --resume --out {path}"
         )
     team = {"env": identity["env"], "label": context["label"], "samples": identity["samples"]}
-    return Budget(unit, dict(sorted(spent.items())), team)
+    return TeamRun(str(path), config, Budget(unit, dict(sorted(spent.items())), team), tasks)

@@ -15,6 +15,7 @@ from benchmarks.cost import Prices
 from benchmarks.figures import escape, percent
 from benchmarks.protocols import ablation, swap
 from benchmarks.protocols.group import Group, expand, read_group
+from benchmarks.protocols.matched_compare import compare_matched, print_matched
 from benchmarks.report import print_report, read_summary
 from benchmarks.results import ResultsError
 from benchmarks.task_values import MetricError
@@ -22,9 +23,21 @@ from benchmarks.task_values import MetricError
 __all__ = ["folders_json", "print_folders", "print_played"]
 
 
-def print_played(path: str | Path, console: Console) -> None:
-    """Print what somebody wants to see who has just played it: of a swap test or an ablation the comparison alone."""
+def print_played(path: str | Path, console: Console, team: str | Path | None = None) -> None:
+    """Print what somebody wants to see who has just played it: of what was played to be compared, the comparison.
+
+    Args:
+        path: A run, a tournament or a group.
+        console: Where to.
+        team: The run whose budget it got.
+    """
     group = read_group(path)
+    if team is not None:
+        try:
+            print_matched(compare_matched(team, path), console)
+        except CompareError as error:
+            say(console, f"Nothing to compare yet. {error}")
+        return
     if group is None or group.kind not in (swap.KIND, ablation.KIND):
         print_folders([path], console)
         return

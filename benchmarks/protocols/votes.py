@@ -9,7 +9,7 @@ import llm_envs
 from llm_envs.math.grading import Verdict, grade
 from llm_envs.search.scoring import exact_match
 
-__all__ = ["answer_of", "camps", "has_answer", "majority", "same_answer_in"]
+__all__ = ["SameAnswer", "answer_of", "camps", "has_answer", "majority", "same_answer_in"]
 
 SameAnswer = Callable[[str, str], bool]
 """Whether two answers are the same."""
