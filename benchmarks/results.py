@@ -20,11 +20,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
+from benchmarks.line_places import LinePlaces
 from benchmarks.schema import SCHEMA_VERSION, added_since, upgrade
 from benchmarks.storage import (
     LineFile,
@@ -46,15 +47,13 @@ TIMINGS = "timings.jsonl"
 ERRORS = "errors.jsonl"
 
 
-class _Stored(NamedTuple):
-    """A stored episode and where its line is."""
+class Stored(NamedTuple):
+    """What is known of an episode that an earlier session stored."""
 
     task_index: int
     sample: int
     task_hash: str
     success: bool
-    start: int
-    size: int
 
 
 class ResultsFolder:
@@ -77,7 +76,8 @@ class ResultsFolder:
         self.path = Path(path)
         self.save_tokens = save_tokens
         self._files: dict[str, LineFile] = {}
-        self._lines: dict[str, _Stored] = {}
+        self._places = LinePlaces()
+        self._stored: list[Stored] = []
         self._lock: FolderLock | None = None
         check_usable(self.path, resume=resume)
         try:
@@ -88,23 +88,26 @@ class ResultsFolder:
             self._write_or_compare_config(config)
             for name in (EPISODES, TIMINGS, ERRORS):
                 cut_torn_line(self.path / name)
-            self._read_episodes()
-            self._match_timings()
+            self._match_timings(self._read_episodes())
             for name in (EPISODES, TIMINGS, ERRORS):
                 self._files[name] = LineFile(self.path / name)
         except BaseException:
             self.close()
             raise
 
+    def __len__(self) -> int:
+        """Number of stored episodes."""
+        return len(self._places)
+
     @property
     def done(self) -> set[tuple[int, int]]:
         """(task index, sample) of every stored episode."""
-        return {(stored.task_index, stored.sample) for stored in self._lines.values()}
+        return set(self._places)
 
     @property
-    def stored(self) -> tuple[_Stored, ...]:
-        """What is known of every stored episode."""
-        return tuple(self._lines.values())
+    def stored(self) -> tuple[Stored, ...]:
+        """What is known of the episodes that were there when the folder was opened."""
+        return tuple(self._stored)
 
     def add(self, episode: Episode) -> None:
         """Store one episode: a failed one as an error, any other as a result.
@@ -116,7 +119,7 @@ class ResultsFolder:
         if episode.error is not None:
             self._files[ERRORS].append(episode.to_json(tokens=False))
             return
-        if episode.id in self._lines:
+        if (episode.task_index, episode.sample) in self._places:
             raise ValueError(f"Episode {episode.id!r} is already in {self.path / EPISODES}")
         line = episode.to_json(tokens=self.save_tokens, timings=False)
         timing = {
@@ -127,13 +130,11 @@ class ResultsFolder:
         }
         timed, _ = self._files[TIMINGS].append(json.dumps(timing, separators=(",", ":")))
         try:
-            start, size = self._files[EPISODES].append(line)
+            _, size = self._files[EPISODES].append(line)
         except ResultsError:
             self._files[TIMINGS].cut(timed)
             raise
-        self._lines[episode.id] = _Stored(
-            episode.task_index, episode.sample, episode.task_hash, episode.success, start, size
-        )
+        self._places.add(episode.task_index, episode.sample, size)
 
     def sort(self) -> None:
         """Replace ``episodes.jsonl`` by the same lines in the order of (task index, sample), atomically.
@@ -142,21 +143,15 @@ class ResultsFolder:
             ResultsError: If the new file cannot be written. The old one is then still there, whole.
         """
         path = self.path / EPISODES
-        ordered = sorted(self._lines.items(), key=lambda item: item[1][:2])
-        starts = [stored.start for _, stored in ordered]
+        order = self._places.order()
         self._files[EPISODES].sync()
-        if starts == sorted(starts):
+        if bool((order[:-1] < order[1:]).all()):
             return
-        lines: dict[str, _Stored] = {}
-        position = 0
-        for key, stored in ordered:
-            lines[key] = stored._replace(start=position)
-            position += stored.size
         with explain(path), path.open("rb") as source:
-            replace_file(path, (_read_at(source, stored.start, stored.size) for _, stored in ordered))
+            replace_file(path, (_read_at(source, *self._places.line(number)) for number in order.tolist()))
         self._files[EPISODES].close()
         self._files[EPISODES] = LineFile(path)
-        self._lines = lines
+        self._places = self._places.reordered(order)
 
     def close(self) -> None:
         """Flush to disk, close the files and give the lock back."""
@@ -196,7 +191,26 @@ class ResultsFolder:
                 "Give the same settings, or another --out."
             )
 
-    def _match_timings(self) -> None:
+    def _read_episodes(self) -> set[str]:
+        """Read what is stored; return the ids."""
+        path = self.path / EPISODES
+        ids: set[str] = set()
+        for number, (line, record) in enumerate(parse_lines(path), start=1):
+            try:
+                key = record["id"]
+                stored = Stored(record["task_index"], record["sample"], record["task_hash"], record["success"])
+            except (KeyError, TypeError) as error:
+                raise ResultsError(
+                    f"{path}, line {number} is not an episode ({error!r}); restore or remove it"
+                ) from error
+            if key in ids:
+                raise ResultsError(f"{path}, line {number}: episode {key!r} is there twice; remove one of the two")
+            ids.add(key)
+            self._stored.append(stored)
+            self._places.add(stored.task_index, stored.sample, len(line))
+        return ids
+
+    def _match_timings(self, ids: Collection[str]) -> None:
         """Remove timings without an episode: it will be played again, and timed again."""
         path = self.path / TIMINGS
         kept: dict[str, bytes] = {}
@@ -204,27 +218,11 @@ class ResultsFolder:
         for count, (line, record) in enumerate(parse_lines(path), start=1):
             if not isinstance(record, dict) or "id" not in record:
                 raise ResultsError(f"{path}, line {count} is not a timing; restore or remove it")
-            if record["id"] in self._lines:
+            if record["id"] in ids:
                 kept[record["id"]] = line
         if len(kept) < count:
             with explain(path):
                 replace_file(path, kept.values())
-
-    def _read_episodes(self) -> None:
-        path = self.path / EPISODES
-        position = 0
-        for number, (line, record) in enumerate(parse_lines(path), start=1):
-            try:
-                key = record["id"]
-                known = (record["task_index"], record["sample"], record["task_hash"], record["success"])
-            except (KeyError, TypeError) as error:
-                raise ResultsError(
-                    f"{path}, line {number} is not an episode ({error!r}); restore or remove it"
-                ) from error
-            if key in self._lines:
-                raise ResultsError(f"{path}, line {number}: episode {key!r} is there twice; remove one of the two")
-            self._lines[key] = _Stored(*known, position, len(line))
-            position += len(line)
 
 
 def check_usable(path: Path, *, resume: bool) -> None:

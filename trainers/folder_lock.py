@@ -78,6 +78,12 @@ class FolderLock:
             raise
         _locked_here.add(self._key)
 
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Say that the folder was closed in order, and give the lock back."""
         with contextlib.suppress(OSError):  # the lock matters more than the word

@@ -11,8 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from benchmarks.cli import main
 from benchmarks.results import read_lines
 from benchmarks.summary import summarize
+from trainers.folder_lock import FolderLock
 
 TASKS, SAMPLES = 100, 2
 KILLS = 20
@@ -191,7 +195,9 @@ def test_a_run_of_other_settings_is_refused_and_nothing_of_it_changes(tmp_path: 
     assert before == {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-def test_a_second_runner_is_refused_by_the_number_of_the_first(tmp_path: Path, repository: Path) -> None:
+def test_a_second_runner_is_refused_by_the_number_of_the_first(
+    tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run"
     first = start(path, repository, concurrency=2)
     try:
@@ -199,26 +205,24 @@ def test_a_second_runner_is_refused_by_the_number_of_the_first(tmp_path: Path, r
         while not whole_lines(path / "episodes.jsonl"):
             assert first.poll() is None
             assert time.monotonic() < deadline
-            time.sleep(0.005)
+            time.sleep(0.002)
+        first.send_signal(signal.SIGSTOP)  # it holds the folder, and will not end before it is looked at
         for more in (["--resume"], []):
-            second = subprocess.run(
-                [*BENCH, *RUN, "--out", str(path), *more], cwd=repository, check=False, capture_output=True, text=True
-            )
-            assert first.poll() is None
-            assert second.returncode == 2
-            assert f"Another runner (process {first.pid}) is writing to {path}; wait for it" in second.stderr
+            assert main([*RUN, "--out", str(path), *more]) == 2
+            assert f"Another runner (process {first.pid}) is writing to {path}; wait for it" in capsys.readouterr().err
         summary = summarize(path)
         assert (summary["state"], summary["writer"]) == ("running", first.pid)
-        report = subprocess.run(
-            [*BENCH, "report", str(path)], cwd=repository, check=True, capture_output=True, text=True
-        )
-        assert f"process {first.pid} is playing it now" in report.stdout
-        assert first.poll() is None
+        assert main(["report", str(path)]) == 0
+        assert f"process {first.pid} is playing it now" in capsys.readouterr().out
+        kept = whole_lines(path / "episodes.jsonl")
     finally:
         first.kill()
         first.communicate()
     summary = summarize(path)
     assert (summary["state"], summary["writer"]) == ("killed", first.pid)
-    report = subprocess.run([*BENCH, "report", str(path)], cwd=repository, check=True, capture_output=True, text=True)
-    assert f"process {first.pid} was killed, or its machine went down; " in report.stdout
-    assert "--resume plays them" in report.stdout
+    assert main(["report", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"process {first.pid} was killed, or its machine went down; " in shown
+    assert "--resume plays them" in shown
+    with FolderLock(path):  # the kernel gave it back
+        assert whole_lines(path / "episodes.jsonl") == kept
