@@ -89,8 +89,8 @@ def load_published(
 def how_to_get(name: str, split: str) -> str:
     """Returns what a user without a network can do to have a published set."""
     return (
-        f"download the data set elsewhere and point the environment variable {DATA_VARIABLE} at a folder with "
-        f"{name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl"
+        f"put a copy, {name}/{split}.jsonl (or .parquet) or {name}_{split}.jsonl, into a folder and point the "
+        f"environment variable {DATA_VARIABLE} at it"
     )
 
 

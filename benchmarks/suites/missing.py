@@ -80,8 +80,7 @@ def missing_data(settings: RunSettings) -> Iterator[Missing]:
     if tasks in _PUBLISHED:
         if not _is_local(settings):
             split = choose_split(settings) or "test"
-            hub = _PUBLISHED[tasks].hub_id
-            fix = f"it is downloaded from the hub ({hub}) at its first use; without a network "
+            fix = f"it is downloaded at its first use ({_PUBLISHED[tasks].hub_id}); without a network "
             yield Missing(f"task set {tasks} ({split})", fix + how_to_get(tasks, split))
     elif tasks.startswith("hub:"):
         hub = tasks.removeprefix("hub:").partition(":")[0]

@@ -14,7 +14,7 @@ from benchmarks.protocols.apply import apply_protocol
 from benchmarks.runner import RunSettings, SettingsError, check_settings, choose_tasks, make_env
 from benchmarks.suites.config import BudgetConfig, EntryConfig, SuiteConfig
 from benchmarks.suites.missing import Missing, missing_data, missing_packages, missing_policies, missing_sandbox
-from benchmarks.suites.players import Given, check_used, entry_players
+from benchmarks.suites.players import Given, check_given_options, check_given_roles, entry_players
 from benchmarks.suites.tokens import TokenBound, bound_tokens
 from benchmarks.tournament import DEFAULT_DEALS, check_game, parse_entrants, schedule
 from llm_envs.registration import arguments
@@ -61,6 +61,7 @@ class PlannedRun:
         settings: Its settings, with the number of tasks settled; ``out`` is relative to the folder of the suite.
         tournament: Whether it is a tournament.
         specs: The policy specs that play.
+        set_name: Name of the task set.
         budget: Bounds that hold while it is played.
         tasks: Tasks that are played; None if that is not known before the data is there.
         samples: Episodes of each; of a tournament its matches.
@@ -72,6 +73,7 @@ class PlannedRun:
     settings: RunSettings
     tournament: bool
     specs: tuple[str, ...]
+    set_name: str
     budget: BudgetConfig
     tasks: int | None
     samples: int
@@ -97,15 +99,17 @@ def plan_suite(suite: SuiteConfig, request: SuiteRequest) -> list[PlannedRun]:
     entries = _chosen(suite, request.only)
     _check_env_kwargs(entries, request.env_kwargs)
     looked = [_look(_base(suite, entry, request), entry.tournament) for entry in entries]
+    check_given_roles(given, [(entry, look.agents) for entry, look in zip(entries, looked, strict=True)])
     cast = [entry_players(suite, entry, given, look.agents) for entry, look in zip(entries, looked, strict=True)]
-    check_used(given, [(entry, look.agents, *who) for entry, look, who in zip(entries, looked, cast, strict=True)])
+    check_given_options(given, [options for _, options in cast])
     planned = []
     for entry, look, (policies, options) in zip(entries, looked, cast, strict=True):
         settings = replace(look.settings, policies=policies, options=options, out=Path(entry.name))
         protocol = suite.protocol_of(entry)
         runs = {protocol.name: settings} if protocol.name == "plain" else apply_protocol(protocol.name, settings)
-        for each in runs.values():
-            planned.append(_planned(str(each.out), each, entry, look, request.n))
+        for label, each in runs.items():
+            name = entry.name if len(runs) == 1 else f"{entry.name}/{label}"
+            planned.append(_planned(name, replace(each, out=Path(name)), entry, look, request.n))
     return planned
 
 
@@ -201,6 +205,7 @@ def _planned(
         settings=settings,
         tournament=tournament,
         specs=tuple(specs),
+        set_name=settings.tasks or ("" if look.env is None else look.env.tasks.name),
         budget=entry.budget,
         tasks=tasks,
         samples=samples,

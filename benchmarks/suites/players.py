@@ -10,7 +10,7 @@ from benchmarks.suites.config import POLICY, EntryConfig, SuiteConfig
 from benchmarks.tournament import parse_entrants
 from trainers.team import EVERYONE, Player, TeamError, assign_players, parse_policy_specs, role_of
 
-__all__ = ["Given", "check_used", "entry_players"]
+__all__ = ["Given", "check_given_options", "check_given_roles", "entry_players"]
 
 Options = dict[str, dict[str, Any]]
 
@@ -42,7 +42,7 @@ def entry_players(
     """Return the policies of an entry, as ``llm-bench run`` (or ``tournament``) takes them, and their options.
 
     Options of the suite that reach no model are left out; so are those of the command line, which
-    :func:`check_used` looks after.
+    :func:`check_given_options` looks after.
 
     Args:
         suite: The suite.
@@ -56,29 +56,38 @@ def entry_players(
     return _entrants(suite, entry, given) if entry.tournament else _roles(suite, entry, given, agents)
 
 
-def check_used(given: Given, entries: Iterable[tuple[EntryConfig, Sequence[str], Sequence[str], Options]]) -> None:
-    """Check that every role and every option of the command line has an effect in some entry.
+def check_given_roles(given: Given, entries: Iterable[tuple[EntryConfig, Sequence[str]]]) -> None:
+    """Check that each role of the command line stands in some entry, or names an entrant of a tournament.
 
     Args:
         given: The policy under test.
-        entries: Each with its agents, its policies and its options.
+        entries: Each with the agents of its environment.
 
     Raises:
-        TeamError: If one has none.
+        TeamError: If one does not.
     """
     known: dict[str, None] = {}
-    reached: set[str] = set()
-    for entry, agents, policies, options in entries:
-        roles = [] if entry.tournament else [name for agent in agents for name in (role_of(agent), agent)]
-        known.update(dict.fromkeys(roles))
-        if entry.tournament:
-            known.update(dict.fromkeys(set(given.by_role) & {text.partition("=")[0] for text in policies}))
-        reached.update(options)
+    for entry, agents in entries:
+        names = given.by_role if entry.tournament and POLICY in entry.players else ()
+        known.update(dict.fromkeys([*names, *(name for agent in agents for name in (role_of(agent), agent))]))
     for role in given.by_role:
         if role != EVERYONE and role not in known:
             close = difflib.get_close_matches(role, known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise TeamError(f"No entry of the suite has the role {role!r}; the roles are {', '.join(known)}.{hint}")
+
+
+def check_given_options(given: Given, options: Iterable[Options]) -> None:
+    """Check that each option of the command line has an effect in some entry.
+
+    Args:
+        given: The policy under test.
+        options: Those of the entries.
+
+    Raises:
+        TeamError: If one has none.
+    """
+    reached = {role for of_entry in options for role in of_entry}
     for role, values in given.options.items():
         if role not in reached:
             raise TeamError(

@@ -41,14 +41,12 @@ def print_plan(planned: Sequence[PlannedRun], console: Console) -> list[Missing]
         What is missing.
     """
     table = Table(box=box.SIMPLE_HEAD)
-    for title in ("run", "environment", "tasks", "episodes", "answers", "prompts"):
-        right = title in ("episodes", "answers", "prompts")
-        table.add_column(
-            title, justify="right" if right else "left", overflow="fold", no_wrap=title in ("run", "environment")
-        )
+    for title in ("run", "environment: tasks", "episodes", "answers", "prompts"):
+        text = title in ("run", "environment: tasks")
+        table.add_column(title, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for each in planned:
         table.add_row(
-            escape(each.name), escape(each.settings.env), escape(_tasks(each)), _episodes(each),
+            escape(each.name), escape(f"{each.settings.env}: {_tasks(each)}"), _episodes(each),
             _most(each.tokens.answers), _most(each.tokens.prompts),
         )  # fmt: skip
     total = TokenBound(0, 0)
@@ -59,7 +57,7 @@ def print_plan(planned: Sequence[PlannedRun], console: Console) -> list[Missing]
     if len(planned) > 1:
         table.add_section()
         table.add_row(
-            f"{len(planned)} runs", "", "", f"{sum(known):,}" if len(known) == len(episodes) else "?",
+            f"{len(planned)} runs", "", f"{sum(known):,}" if len(known) == len(episodes) else "?",
             _most(total.answers), _most(total.prompts),
         )  # fmt: skip
     console.print(table)
@@ -95,18 +93,20 @@ def missing_in(planned: Iterable[PlannedRun]) -> dict[Missing, list[str]]:
 
 def print_outcome(folder: Path, runs: Sequence[RunRecord], console: Console) -> None:
     """Print how each run of a suite ended, and what came out of it."""
-    table = Table(
-        title=f"{escape(str(folder))} (95 % intervals; games won/drawn/lost)", title_justify="left", box=box.SIMPLE_HEAD
-    )
-    for title in ("run", "result", "episodes", "tokens out", "seconds", "status"):
-        table.add_column(title, justify="right" if title in ("episodes", "tokens out", "seconds") else "left")
+    title = f"{escape(str(folder))} (95 % intervals; games: won/drawn/lost; tokens written)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    complete = all(run.status == "complete" for run in runs)
+    for name in ("run", "result", "episodes", "tokens", "seconds", *(() if complete else ("status",))):
+        right = name in ("episodes", "tokens", "seconds")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name in ("run", "result"))
     for run in runs:
         summary = read_summary(folder / run.name) if (folder / run.name / CONFIG).is_file() else None
         results = ["–"] if summary is None or not summary["episodes"] else _results(summary)
         planned = "?" if run.planned is None else str(run.planned)
         table.add_row(
-            escape(run.name), escape("\n".join(results)), f"{run.stored} of {planned}",
-            "–" if summary is None else _tokens_out(summary), number(run.seconds, 1), run.status,
+            escape(run.name), escape("\n".join(results)), f"{run.stored}/{planned}",
+            "–" if summary is None else _tokens_out(summary), number(run.seconds, 0),
+            *(() if complete else (run.status,)),
         )  # fmt: skip
     console.print(table)
     for run in runs:
@@ -140,9 +140,8 @@ def _tokens_out(summary: dict[str, Any]) -> str:
 
 
 def _tasks(each: PlannedRun) -> str:
-    settings = each.settings
-    name = settings.tasks or "its own"
-    return f"{name} ({settings.split})" if settings.split else name
+    split = each.settings.split
+    return f"{each.set_name} ({split})" if split else each.set_name or "?"
 
 
 def _episodes(each: PlannedRun) -> str:
@@ -151,7 +150,13 @@ def _episodes(each: PlannedRun) -> str:
 
 
 def _most(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
+    """Return a count with three significant digits and a unit: 98.3 M."""
+    if count is None:
+        return "?"
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 100 * size or (count >= size and size > 1000):
+            return f"{count / size:,.3g} {unit}"
+    return f"{count:,}"
 
 
 def _explained(planned: Sequence[PlannedRun], total: TokenBound) -> list[str]:

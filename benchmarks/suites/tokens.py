@@ -14,6 +14,9 @@ __all__ = ["TokenBound", "add", "bound_tokens"]
 CHARACTERS_A_TOKEN = 4
 """A common rule of thumb for English text."""
 
+MOVE_TOKENS = 8
+"""About what a move of a game takes in the history of moves."""
+
 
 class TokenBound(NamedTuple):
     """Tokens of a run; each is None where nothing bounds it.
@@ -82,7 +85,10 @@ def _episode(env: Any, models: Collection[str], max_tokens: int) -> TokenBound:
     turns = env.most_turns(models)
     if turns is None:
         return TokenBound(None, None)
-    return TokenBound(turns * max_tokens, turns * _first_prompt(env, models) + max_tokens * turns * (turns - 1) // 2)
+    # In a game the others see the move alone, elsewhere all that was written.
+    shown = MOVE_TOKENS if env.metadata.get("zero_sum") else max_tokens
+    prompts = turns * _first_prompt(env, models) + min(shown, max_tokens) * turns * (turns - 1) // 2
+    return TokenBound(turns * max_tokens, prompts)
 
 
 def _first_prompt(env: Any, models: Collection[str]) -> int:
