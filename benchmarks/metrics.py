@@ -9,7 +9,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["avg_at_k", "bootstrap_interval", "pass_at_k", "resampled_means", "success_interval", "wilson_interval"]
+__all__ = [
+    "avg_at_k",
+    "bootstrap_interval",
+    "counted_interval",
+    "pass_at_k",
+    "resampled_means",
+    "success_interval",
+    "wilson_interval",
+]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -167,10 +175,16 @@ def resampled_means(
 
 def success_interval(successes: Sequence[Sequence[bool]]) -> tuple[float, float]:
     """Return the interval of avg@k: Wilson where every task has one sample, bootstrap by task otherwise."""
-    means = _task_means(successes)
-    if all(len(task) == 1 for task in successes):
-        return wilson_interval(int(means.sum()), len(means))
-    return bootstrap_interval(means)
+    _task_means(successes)  # refuses what has none
+    return counted_interval([sum(task) for task in successes], [len(task) for task in successes])
+
+
+def counted_interval(solved: ArrayLike, tried: ArrayLike) -> tuple[float, float]:
+    """Return the interval of avg@k (see :func:`success_interval`) of counts by task, shape (tasks,), of 1 or more."""
+    won, samples = np.asarray(solved), np.asarray(tried)
+    if bool((samples == 1).all()):
+        return wilson_interval(int(won.sum()), len(won))
+    return bootstrap_interval(won / samples)
 
 
 def _task_means(successes: Sequence[Sequence[bool]]) -> NDArray[np.float64]:

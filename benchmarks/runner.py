@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import llm_envs
 from benchmarks.context import describe_run
+from benchmarks.garbage import fewer_collections
 from benchmarks.results import ResultsError, ResultsFolder, check_usable
 from llm_envs.registration import arguments
 from llm_envs.task_files import looks_like_path
@@ -254,9 +255,9 @@ async def play_missing(
         for stored in folder.stored:
             observer.stored(stored.task_index, stored.success)
         failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer, go_on or _always)
-        if len(folder.done) == len(jobs):
+        if len(folder) == len(jobs):
             folder.sort()
-        return RunResult(out, len(jobs), len(folder.done), failed, gave_up)
+        return RunResult(out, len(jobs), len(folder), failed, gave_up)
 
 
 def load_policy(make: Callable[..., Policy], spec: str, options: Mapping[str, Any]) -> Policy:
@@ -338,14 +339,15 @@ async def _play(
         observer.played(episode)
 
     try:
-        await play(
-            env.unwrapped.fork,  # shares the loaded tasks; the environment itself is never played
-            team,
-            takewhile(lambda _: go_on(), pending(jobs, folder.done)),
-            keep,
-            concurrency=concurrency,
-            max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
-        )
+        with fewer_collections():
+            await play(
+                env.unwrapped.fork,  # shares the loaded tasks; the environment itself is never played
+                team,
+                takewhile(lambda _: go_on(), pending(jobs, folder.done)),
+                keep,
+                concurrency=concurrency,
+                max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
+            )
     except TooManyFailuresError as error:
         return failed, str(error)
     return failed, None

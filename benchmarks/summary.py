@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cost import CostTally, Prices
-from benchmarks.metrics import avg_at_k, bootstrap_interval, pass_at_k, success_interval
+from benchmarks.metrics import avg_at_k, bootstrap_interval, counted_interval, pass_at_k, success_interval
 from benchmarks.outcomes import forfeiters, outcomes
 from benchmarks.protocols.budget import cost_of, read_budget
 from benchmarks.results import EPISODES, ERRORS, TIMINGS, read_config, read_lines
@@ -168,25 +169,29 @@ def summarize(
 
 @dataclass
 class Counts:
-    """Running counts of a run, for its live line."""
+    """Running counts of a run, for its live line.
 
-    solved: list[list[bool]] = field(default_factory=list)
+    Attributes:
+        episodes: Episodes that did not fail.
+        failed: Episodes that did.
+        tokens: Tokens that were written in the former.
+    """
+
+    episodes: int = 0
     failed: int = 0
     tokens: int = 0
-    _rows: dict[int, list[bool]] = field(default_factory=dict)
-
-    @property
-    def episodes(self) -> int:
-        """Number of episodes that did not fail."""
-        return sum(map(len, self.solved))
+    _solved: array[int] = field(default_factory=lambda: array("L"))
+    _tried: array[int] = field(default_factory=lambda: array("L"))
 
     def add(self, task_index: int, success: bool, tokens: int = 0) -> None:
         """Count one episode that did not fail."""
-        row = self._rows.get(task_index)
-        if row is None:
-            row = self._rows[task_index] = []
-            self.solved.append(row)
-        row.append(success)
+        if task_index >= len(self._tried):
+            more = [0] * (task_index + 1 - len(self._tried))
+            self._tried.extend(more)
+            self._solved.extend(more)
+        self._tried[task_index] += 1
+        self._solved[task_index] += success
+        self.episodes += 1
         self.tokens += tokens
 
     def headline(self) -> str:
@@ -195,10 +200,13 @@ class Counts:
 
     def success(self) -> str:
         """Return the success so far with its interval, ``42.0 % [31.2, 53.6]``."""
-        if not self.solved:
+        tried = np.array(self._tried)
+        played = tried > 0
+        if not played.any():
             return "–"
-        low, high = success_interval(self.solved)
-        return f"{100 * avg_at_k(self.solved):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+        solved, tried = np.array(self._solved)[played], tried[played]
+        low, high = counted_interval(solved, tried)
+        return f"{100 * float(np.mean(solved / tried)):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _count(agents: dict[str, _Agent], spent: CostTally, episode: Mapping[str, Any], latency: Any) -> None:
