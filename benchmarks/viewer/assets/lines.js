@@ -1,6 +1,6 @@
 // Curves over updates, with a cursor that the arrow keys and the pointer move.
 
-import { announce, h, number, replace, s } from "./dom.js";
+import { announce, h, number, s } from "./dom.js";
 import { plot, SERIES } from "./charts.js";
 import { inline, plain } from "./text.js";
 
@@ -53,12 +53,17 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
     cursor.draw();
     const at = xs[cursor.at];
     const values = series.map((one) => [one.name, one.points.find((point) => point[0] === at)?.[1] ?? null]);
-    replace(readout, `${x} ${at}: `, values.map(([name, value], i) => [i ? ", " : "", inline(name), ` ${brief(value)}`]));
+    tell(`${x} ${at}`, values.map(([, value]) => value));
     return `${x} ${at}: ${values.map(([name, value]) => `${plain(name)} ${brief(value)}`).join(", ")}`;
   };
   const latest = series.map((one) => `${plain(one.name)} ${brief(one.points.at(-1)?.[1] ?? null)}`).join(", ");
-  replace(readout, "Last: ", series.map((one, i) => [i ? ", " : "", inline(one.name), ` ${brief(one.points.at(-1)?.[1] ?? null)}`]));
-  const legend = h("ul", { class: "legend" }, series.map((one, i) => h("li", {}, swatch(one, i), inline(one.name))));
+  const figures = series.map(() => h("span", { class: "figure" }));
+  const legend = h("ul", { class: "legend" }, series.map((one, i) => h("li", {}, swatch(one, i), inline(one.name), " ", figures[i])));
+  const tell = (when, values) => {
+    readout.textContent = when;
+    figures.forEach((figure, i) => { figure.textContent = brief(values[i]); });
+  };
+  tell("last values", series.map((one) => one.points.at(-1)?.[1] ?? null));
   const figure = plot({
     title,
     note: [note, scale.log && "logarithmic scale"].filter(Boolean).join("; "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from benchmarks.viewer.source import Source
 from tests.benchmarks.viewer.browser import Browser
-from tests.benchmarks.viewer.synthetic import math_episode, write_training_run
+from tests.benchmarks.viewer.synthetic import math_episode, tree_episode, write_training_run
 from trainers import train
 from trainers.models import build_tiny_model
 from trainers.rollout.records import Episode
@@ -60,7 +61,7 @@ def test_curves_of_a_run_by_agent(browser: Browser, published: Any, runs: list[P
     ]  # fmt: skip
     assert titles == wanted
     assert "not how the policies play" in browser.text(".plot figcaption")
-    legend = browser.texts(".plot:nth-child(5) .legend li")
+    legend = browser.texts(".plot:nth-child(5) .legend li bdi")
     assert legend == [f"run-{n}: {agent}" for n in (0, 1) for agent in ("solver_0", "verifier_0")]
     strokes = browser.js(
         "return [...document.querySelectorAll('.plot:nth-child(5) .legend path')]"
@@ -166,3 +167,66 @@ def test_records_are_read_while_the_run_goes_on(tmp_path: Path) -> None:
     index = source.index()
     assert index["columns"]["update"] == [1]
     assert index["kind"] == "training"
+
+
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>\n# heading\n**bold** [x](javascript:window.hacked=1)",
+    "\x1b[31mred\x1b[0m \x00 \u202edcba \u05d0\u05d1\u05d2 \ud800",
+    "x" * 100_000,
+]
+
+
+def test_candidates_that_attack_the_page(browser: Browser, published: Any, tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    tree = tree_episode(candidates=4, turns=2)
+    tree.update = 1
+    for turn in tree.turns:
+        turn.action, turn.invalid = HOSTILE[turn.candidate], HOSTILE[turn.candidate]
+    (run / "episodes.jsonl").write_text(tree.to_json(tokens=False, timings=False) + "\n", encoding="ascii")
+    name = f"agent/{HOSTILE[0].replace('/', '_')}/return"
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"update": 40, name: 1.0, "train/success": 1.0}) + "\n")
+    (run / "stopped.json").write_text(json.dumps({"update": 41, "error": HOSTILE[1], "message": HOSTILE[2]}))
+    address = published(run)
+    for width in (320, 1280):
+        browser.look(width, 800)
+        for view in ("view=training", "view=episodes&ep=0"):
+            browser.open(address, view)
+            browser.wait("document.querySelector('[role=tree], .plot svg[role=img]')")
+            assert browser.js("return document.documentElement.scrollWidth") <= width, view
+            assert browser.js("return window.hacked ?? null") is None
+            assert browser.count("main :is(script, img, h1, strong > a)") == 0
+            assert not set("\x00\x1b\u202e\ud800") & set(
+                browser.js("return document.querySelector('main').textContent")
+            )
+    begins = browser.texts(".level:first-child .begins")
+    assert begins[0] == HOSTILE[0]
+    assert begins[2].startswith("␛[31mred␛[0m ␀ U+202Edcba")
+    assert len(begins[3]) < 200
+    browser.js("document.querySelectorAll('.candidate')[3].click()")
+    assert "Show 94,000 more of 100,000 characters" in browser.text(".tree-view .answer")
+
+
+def test_a_page_with_the_trees_of_a_long_run_is_usable(browser: Browser, written: Any, tmp_path: Path) -> None:
+    """As many records as 1,000 updates leave by default, of 4 candidates in 4 turns."""
+    run = write_training_run(tmp_path / "train", updates=1000)
+    with (run / "episodes.jsonl").open("w", encoding="ascii") as file:
+        for update in (1, *range(10, 1001, 10)):
+            for number in range(8):
+                tree = tree_episode(number, candidates=4, turns=4)
+                tree.update = update
+                for turn in tree.turns:
+                    turn.observation = f"{turn.observation}\n{update} " + turn.observation * 4
+                    turn.advantage = 0.5
+                file.write(tree.to_json(tokens=False, timings=False) + "\n")
+    address = written(run)
+    browser.open(address)  # starts the parts of the browser that a first page waits for
+    start = time.perf_counter()
+    browser.open(address, "view=episodes&update=990&ep=799")
+    browser.wait("document.querySelector('[role=tree]')")
+    assert time.perf_counter() - start < 3
+    assert browser.text(".found").startswith("8 of 808 episodes")
+    assert "update 990" in browser.text(".detail .title")
+    browser.press("t")
+    browser.wait("document.querySelectorAll('.plot svg[role=img]').length >= 5")
