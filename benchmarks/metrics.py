@@ -15,6 +15,7 @@ __all__ = [
     "counted_interval",
     "pass_at_k",
     "resampled_means",
+    "student_quantile",
     "success_interval",
     "wilson_interval",
 ]
@@ -202,10 +203,10 @@ def _values(per_task: ArrayLike) -> NDArray[np.float64]:
 
 def _expanded_tail(tail: float, n: int) -> float:
     """Return the tail whose normal quantile is Student's of ``tail``, widened by sqrt(n / (n-1))."""
-    return NormalDist().cdf(-math.sqrt(n / (n - 1)) * _student_quantile(1 - tail, n - 1))
+    return NormalDist().cdf(-math.sqrt(n / (n - 1)) * student_quantile(1 - tail, n - 1))
 
 
-def _student_quantile(probability: float, freedom: int) -> float:
+def student_quantile(probability: float, freedom: int) -> float:
     """Return a quantile of Student's t (Abramowitz & Stegun 26.7.5; the closed forms of 1 and 2 degrees of freedom)."""
     if freedom == 1:
         return math.tan(math.pi * (probability - 0.5))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.metrics import _student_quantile, bootstrap_interval, resampled_means, wilson_interval
+from benchmarks.metrics import bootstrap_interval, resampled_means, student_quantile, wilson_interval
 from benchmarks.paired import holm, paired_difference, sign_test
 
 DRAWS = 2000
@@ -132,9 +132,9 @@ def test_what_cannot_be_paired(first: list[float], second: list[float]) -> None:
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 1000])
 @pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
 def test_students_quantile(freedom: int, probability: float) -> None:
-    assert _student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=0.03)
+    assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=0.03)
     if freedom > 3:
-        assert _student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=0.006)
+        assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=0.006)
 
 
 def test_resampled_means_are_those_of_resampled_tasks() -> None:
