@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import PolicyError
@@ -10,12 +11,15 @@ from trainers.policies.base import PolicyError
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+_REMEMBERED = 512
+
 
 class Prompter:
     """Turns an observation into prompt token ids.
 
     The observation is one user message through the model's chat template, followed by the generation prompt. A base
-    model without a chat template gets the raw text.
+    model without a chat template gets the raw text. The ids of the newest observations are remembered: the candidates
+    of a group share their prompt, and a small game has few.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Prompter:
         self.system_prompt = system_prompt
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self.has_template = tokenizer.chat_template is not None
+        self._encode = lru_cache(maxsize=_REMEMBERED)(self._tokenise)
         if not self.has_template and (system_prompt is not None or self.chat_template_kwargs):
             raise PolicyError(
                 f"{tokenizer.name_or_path!r} has no chat template, so there is no place for a system prompt or for "
@@ -61,6 +66,9 @@ class Prompter:
 
     def encode(self, observation: str) -> tuple[int, ...]:
         """Return the prompt's token ids."""
+        return self._encode(observation)
+
+    def _tokenise(self, observation: str) -> tuple[int, ...]:
         ids = self.tokenizer(self.text(observation), add_special_tokens=not self.has_template)["input_ids"]
         return tuple(int(token) for token in ids)
 
