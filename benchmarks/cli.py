@@ -17,7 +17,7 @@ from rich.logging import RichHandler
 from benchmarks.arguments import make_parser
 from benchmarks.cli_protocols import ACTION_OF, MATCHED, Plan, make_plan, plan_matched, play_matched_run, play_plan
 from benchmarks.cli_readers import READER_ERRORS, READERS
-from benchmarks.cli_suites import dry_run, means_suite, play_suite, refuse_entry
+from benchmarks.cli_suites import check_is_environment, dry_run, means_suite, play_suite
 from benchmarks.live import LiveView
 from benchmarks.options import parse_env_arguments, parse_options
 from benchmarks.protocols.budget import read_budget
@@ -99,7 +99,7 @@ def _set_up_logging(arguments: argparse.Namespace, errors: Console) -> None:
 
 def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:
     given = vars(arguments)
-    refuse_entry(arguments)
+    check_is_environment(arguments)
     if arguments.env is None:
         given = _stored_arguments(arguments)
     settings = _settings(given, ["llm-bench", *argv])

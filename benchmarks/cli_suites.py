@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium.error
 from rich.console import Console
 
 from benchmarks.runner import RunSettings, SettingsError
 from benchmarks.suites.manifest import holds_suite
-from benchmarks.suites.names import is_suite
+from benchmarks.suites.names import is_suite, suite_names
+from llm_envs.registration import spec as find_env
 from trainers.policies.base import MissingBackendError
 
-__all__ = ["dry_run", "means_suite", "play_suite", "refuse_entry"]
+__all__ = ["check_is_environment", "dry_run", "means_suite", "play_suite"]
 
 
 def means_suite(arguments: argparse.Namespace) -> bool:
@@ -55,14 +58,23 @@ def dry_run(arguments: argparse.Namespace, runs: Mapping[str, RunSettings]) -> i
     return int(_import_command().dry_run(runs, Console(), tournament=arguments.action == "tournament"))
 
 
-def refuse_entry(arguments: argparse.Namespace) -> None:
-    """Check that ``--entry`` was not given for an environment.
+def check_is_environment(arguments: argparse.Namespace) -> None:
+    """Check that what was named is no suite that was mistyped, and that nothing was given that only a suite takes.
 
     Raises:
-        SettingsError: If it was.
+        SettingsError: If ``--entry`` was given.
+        gymnasium.error.Error: If there is no such environment.
     """
     if getattr(arguments, "entry", None):
         raise SettingsError(f"--entry {arguments.entry[0]} names an entry of a suite, and {arguments.env} is none")
+    if arguments.action != "run" or arguments.env is None:
+        return
+    close = difflib.get_close_matches(arguments.env, suite_names(), n=1)
+    if close:
+        try:
+            find_env(arguments.env)
+        except gymnasium.error.NameNotFound as error:
+            raise SettingsError(f"{error} Did you mean the suite `{close[0]}`?") from error
 
 
 def _import_command() -> Any:

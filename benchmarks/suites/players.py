@@ -132,7 +132,9 @@ def _roles(suite: SuiteConfig, entry: EntryConfig, given: Given, agents: Sequenc
 
 def _entrants(suite: SuiteConfig, entry: EntryConfig, given: Given) -> tuple[list[str], Options]:
     texts = [text for player in entry.players for text in (given.policies if player == POLICY else [player])]
-    texts = list(dict.fromkeys(texts))  # a policy under test that is one of the opponents meets the others only
+    texts = list(dict.fromkeys(texts))  # a policy under test that is one of the opponents meets the others only,
+    if len(texts) == 1:  # unless there is no other
+        texts.append(f"policy={texts[0]}")
     try:
         entrants = parse_entrants(texts, {})
         tested = [each.name for each, text in zip(entrants, texts, strict=True) if text in given.policies]
