@@ -116,10 +116,10 @@ def make_parser() -> argparse.ArgumentParser:
         description=_TOURNAMENT_DESCRIPTION, epilog=_TOURNAMENT_EXAMPLES, formatter_class=raw,
     )  # fmt: skip
     _add_tournament(tournament)
-    for parser_of_runs in (run, tournament):
-        add_dry_run(parser_of_runs)
     add_suites(commands)
     add_comparisons(commands, _add_run, _add_matched)
+    for name in ("run", "tournament", "swap", "ablate"):
+        add_dry_run(commands.choices[name])
     add_readers(commands)
     add_view(commands)
     return parser

@@ -6,7 +6,8 @@ The convention, also stated in CONTRIBUTING.md:
 * The lines of a ``console`` block that start with ``$ `` run as one shell script, in an empty folder. The other lines
   show output. A line that ends with a backslash goes on in the next.
 * An HTML comment on the line above the fence says what is special: ``<!-- no-run: reason -->`` for what cannot run in a
-  test, ``<!-- marks: slow vllm -->`` for what runs under these pytest marks.
+  test, ``<!-- marks: slow vllm -->`` for what runs under these pytest marks. Of blocks that cannot run, the commands of
+  ``llm-bench`` are still planned (``--dry-run``), or at least read.
 * Anything else (``text``, ``yaml``, ``json``) is not run. ``bash``, ``sh`` and ``shell`` are refused: they would hide
   commands from the tests.
 """
@@ -17,12 +18,16 @@ import doctest
 import importlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from benchmarks.arguments import make_parser
+from benchmarks.cli import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -126,6 +131,28 @@ def test_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
     assert result.returncode == 0, f"{snippet.id} ended with {result.returncode}\n\n{snippet.code}\n{result.stdout}"
 
 
+UNRUN = [snippet for snippet in SNIPPETS if snippet.language == "console" and snippet.no_run is not None]
+PLANNED = ("run", "tournament", "swap", "ablate")
+
+
+def bench_commands(snippet: Snippet) -> list[list[str]]:
+    """Return the arguments of the commands of `llm-bench` in a console block."""
+    lines = shell_script(snippet.code).replace("\\\n", " ").splitlines()
+    return [words[1:] for line in lines if (words := shlex.split(line, comments=True)) and words[0] == "llm-bench"]
+
+
+@pytest.mark.parametrize("snippet", [pytest.param(each, id=each.id) for each in UNRUN if bench_commands(each)])
+def test_commands_that_cannot_run_can_be_planned(
+    snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in bench_commands(snippet):
+        parsed = make_parser().parse_args(arguments)  # exits if the command line is wrong
+        if parsed.action in PLANNED:
+            status = main([*arguments, "--dry-run"])
+            assert status in (0, 1), f"{snippet.id}: {arguments}\n{capsys.readouterr().err}"  # 1: something is missing
+
+
 def test_blocks_follow_the_convention() -> None:
     assert RUNNABLE
     wrong = [f"{each.id}: language {each.language!r}" for each in SNIPPETS if each.language not in LANGUAGES]
@@ -193,6 +220,10 @@ def test_reading_snippets() -> None:
     assert second.no_run == "needs a GPU"
     assert shell_script(second.code) == "first \\\n    --option\nsecond\n"
     assert third.marks == ("slow", "vllm")
+    commands = Snippet(
+        "x.md", 1, "console", "$ llm-bench run a \\\n    --policy 'b c'  # why\n$ ls\n$ llm-bench view d\n"
+    )
+    assert bench_commands(commands) == [["run", "a", "--policy", "b c"], ["view", "d"]]
 
 
 @pytest.mark.parametrize(
