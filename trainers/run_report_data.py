@@ -76,14 +76,7 @@ class RunData:
     @property
     def zero_sum(self) -> bool:
         """Whether the environment is a zero-sum game; False where it is not known."""
-        env_id = self.setting("env.id")
-        if not isinstance(env_id, str):
-            return False
-        try:
-            found = llm_envs.spec(env_id).load()
-        except (error.Error, ImportError):  # of another installation, say
-            return False
-        return bool(getattr(found, "metadata", {}).get("zero_sum"))
+        return is_zero_sum(self.setting("env.id"))
 
     def series(self, name: str) -> Points:
         """The finite values of a metric as (update, value)."""
@@ -99,6 +92,17 @@ class RunData:
         for part in key.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
         return found
+
+
+def is_zero_sum(env_id: Any) -> bool:
+    """Whether an id is that of a zero-sum game; False where it is not known."""
+    if not isinstance(env_id, str):
+        return False
+    try:
+        found = llm_envs.spec(env_id).load()
+    except (error.Error, ImportError):  # of another installation, say
+        return False
+    return bool(getattr(found, "metadata", {}).get("zero_sum"))
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:

@@ -13,6 +13,7 @@ from benchmarks.storage import explain, parse_lines
 from benchmarks.summary import summarize
 from benchmarks.tournament_summary import is_tournament, summarize_tournament
 from benchmarks.viewer.index import Index
+from trainers.run_report_data import is_zero_sum
 from trainers.tracking import METRICS_FILE, STOPPED_FILE, read_metrics
 
 __all__ = ["Changed", "Source"]
@@ -165,7 +166,7 @@ class Source:
         return tuple(found)
 
     def _read(self) -> dict[str, Any]:
-        zero_sum = bool(self._config and self._config["context"].get("zero_sum"))
+        zero_sum = self._is_zero_sum()
         index = Index(zero_sum=zero_sum)
         timings: dict[str, Any] = {}
         if self.path.is_dir():
@@ -243,6 +244,17 @@ class Source:
             return json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
+
+    def _is_zero_sum(self) -> bool:
+        if self._config is not None:
+            return bool(self._config["context"].get("zero_sum"))
+        if self._training:
+            settings = self._settings()
+            env = settings.get("env") if isinstance(settings, dict) else None
+            return is_zero_sum(env.get("id") if isinstance(env, dict) else None)
+        for _, record in self._read_lines():
+            return isinstance(record, dict) and is_zero_sum(record.get("env"))
+        return False
 
     def _stopped(self) -> Any:
         """Return why a training run stopped itself, ``{"update", "error", "message"}``; None if it did not."""

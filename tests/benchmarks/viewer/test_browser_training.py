@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.viewer.source import Source
 from tests.benchmarks.viewer.browser import Browser
-from tests.benchmarks.viewer.synthetic import math_episode, tree_episode, write_training_run
+from tests.benchmarks.viewer.synthetic import finish, math_episode, tree_episode, turn, write_training_run
 from trainers import train
 from trainers.models import build_tiny_model
 from trainers.rollout.records import Episode
@@ -23,7 +24,7 @@ CANDIDATES = 3
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two runs of AT-GRPO on a tiny model, which differ in their seed."""
+    """A run of AT-GRPO on a tiny model, and the same once more."""
     folder = tmp_path_factory.mktemp("training")
     model = build_tiny_model(folder / "tiny", vocab=ANSWERS, hidden_size=32, layers=1, init_std=0.1, seed=0)
     rows = [{"question": f"Say four ({i}).", "answer": "4"} for i in range(8)]
@@ -38,7 +39,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         "samples_per_task": CANDIDATES,
         "record": {"every": 2, "episodes": 2},
     }
-    return [train({**settings, "seed": seed}, out=folder / f"run-{seed}").run_dir for seed in (0, 1)]
+    run = train(settings, out=folder / "run-0").run_dir
+    return [run, shutil.copytree(run, folder / "run-1")]
 
 
 def records(run: Path) -> list[Episode]:
@@ -181,8 +183,8 @@ def test_candidates_that_attack_the_page(browser: Browser, published: Any, tmp_p
     run = write_training_run(tmp_path / "train")
     tree = tree_episode(candidates=4, turns=2)
     tree.update = 1
-    for turn in tree.turns:
-        turn.action, turn.invalid = HOSTILE[turn.candidate], HOSTILE[turn.candidate]
+    for one in tree.turns:
+        one.action, one.invalid = HOSTILE[one.candidate], HOSTILE[one.candidate]
     (run / "episodes.jsonl").write_text(tree.to_json(tokens=False, timings=False) + "\n", encoding="ascii")
     name = f"agent/{HOSTILE[0].replace('/', '_')}/return"
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -216,9 +218,9 @@ def test_a_page_with_the_trees_of_a_long_run_is_usable(browser: Browser, written
             for number in range(8):
                 tree = tree_episode(number, candidates=4, turns=4)
                 tree.update = update
-                for turn in tree.turns:
-                    turn.observation = f"{turn.observation}\n{update} " + turn.observation * 4
-                    turn.advantage = 0.5
+                for one in tree.turns:
+                    one.observation = f"{one.observation}\n{update} " + one.observation * 4
+                    one.advantage = 0.5
                 file.write(tree.to_json(tokens=False, timings=False) + "\n")
     address = written(run)
     browser.open(address)  # starts the parts of the browser that a first page waits for
@@ -230,3 +232,24 @@ def test_a_page_with_the_trees_of_a_long_run_is_usable(browser: Browser, written
     assert "update 990" in browser.text(".detail .title")
     browser.press("t")
     browser.wait("document.querySelectorAll('.plot svg[role=img]').length >= 5")
+
+
+def test_a_game_that_was_trained_on_has_outcomes(browser: Browser, published: Any, tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    (run / "config.json").write_text(json.dumps({"env": {"id": "tictactoe"}}), encoding="utf-8")
+    rows = [{"update": 0, "eval/win": 0.25, "eval/draw": 0.5, "eval/loss": 0.25, "eval/forfeit": 0.0}]
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    key, paid = "tictactoe/all/0#0", {"win": 1.0, "loss": -1.0}
+    turns = [
+        turn(key, agent, i, "?", "[0]", reward_parts={"team": paid[ended]}, info={"outcome": ended})
+        for i, (agent, ended) in enumerate([("player_0", "loss"), ("player_1", "win")])
+    ]
+    game = finish(0, key, turns, agents=["player_0", "player_1"], env="tictactoe-v0", update=1)
+    (run / "episodes.jsonl").write_text(game.to_json(tokens=False, timings=False) + "\n", encoding="ascii")
+    browser.open(published(run))
+    assert "Against the opponent" in [text.split("\n")[0] for text in browser.texts(".plot figcaption")]
+    browser.press("e")
+    browser.wait("document.querySelector('.row')")
+    assert browser.text(".row .badge").endswith("loss")
+    assert "as player_0 sees them" in browser.text(".found")
