@@ -156,9 +156,9 @@ async def play_matched(
             def keep(episode: Episode) -> None:
                 nonlocal failed, planned
                 folder.add(episode)
-                observer.played(episode)
                 if episode.error is not None:
                     failed += 1
+                    observer.played(episode)
                     return
                 cost = cost_of(episode.to_dict(tokens=False, timings=False), budget.unit)
                 if cost == 0:
@@ -169,6 +169,7 @@ async def play_matched(
                 if jobs.played(Job(episode.task_index, episode.sample, episode.seed), cost):
                     planned += 1
                     grown(planned)
+                observer.played(episode)
 
             gave_up = None
             try:

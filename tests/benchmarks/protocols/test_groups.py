@@ -19,6 +19,7 @@ from benchmarks.protocols.shared import SharedPolicies
 from benchmarks.protocols.swap import assignments, compare_swaps, plan_swap
 from benchmarks.results import ResultsError, read_config
 from benchmarks.runner import RunSettings
+from benchmarks.viewer.source import Source
 from trainers.policies.base import PolicySpecError
 from trainers.policies.scripted import OraclePolicy
 from trainers.team import Player, TeamError
@@ -55,6 +56,10 @@ def test_a_protocol_of_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["runs"]["sampled"]["episodes"] == 12
     assert main("table both --format md".split()) == 0
     assert "avg@4" in capsys.readouterr().out
+    assert main("view both --html page.html".split()) == 0
+    assert [Source(path).index()["protocol"]["run"] for path in expand(["both"])] == ["greedy", "sampled"]
+    assert main("export both --format csv --out tables".split()) == 0
+    assert len(Path("tables/runs.csv").read_text().splitlines()) == 3
 
 
 def test_a_group_and_its_runs_are_resumed(capsys: pytest.CaptureFixture[str]) -> None:

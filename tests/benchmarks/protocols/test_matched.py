@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -401,3 +406,28 @@ def test_resumed_from_the_command_line() -> None:
     Path("s/episodes.jsonl").write_bytes(whole[: len(whole) // 2])
     assert main("matched --resume --out s --quiet".split()) == 0
     assert Path("s/episodes.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("command", ["matched t math-1agent --policy random --budget characters", "swap"])
+def test_killed_and_resumed(command: str) -> None:
+    """What SIGKILL leaves of a matched run, or of a group, goes on to the bytes of one that was never stopped."""
+    if command == "swap":
+        command = "swap math-2agent --policy solver=random --policy verifier=oracle -n 200"
+        watched = "killed/solver.solver/episodes.jsonl"  # the second of four
+    else:
+        assert main("run math-2agent --policy random -n 100 --out t --quiet".split()) == 0
+        watched = "killed/episodes.jsonl"
+    bench = [sys.executable, "-m", "benchmarks.cli", *command.split(), "--quiet", "--concurrency", "1", "--out"]
+    with subprocess.Popen([*bench, "killed"], stdout=subprocess.DEVNULL, env=os.environ) as process:
+        until = time.monotonic() + 60
+        while not (Path(watched).exists() and Path(watched).stat().st_size > 20_000):
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    assert main([*command.split()[:1], "--resume", "--out", "killed", "--quiet"]) == 0
+    assert main([*command.split(), "--out", "whole", "--quiet"]) == 0
+    files = sorted(path.relative_to("whole") for path in Path("whole").rglob("episodes.jsonl"))
+    assert len(files) == (4 if command.startswith("swap") else 1)
+    for file in files:
+        assert Path("killed", file).read_bytes() == Path("whole", file).read_bytes()
