@@ -187,7 +187,7 @@ class MicroBatch:
     @classmethod
     def sharing(
         cls,
-        prompts: Sequence[Sequence[int]],
+        inputs: Sequence[Ints],
         completions: Sequence[Sequence[int]],
         rows: Sequence[Row],
         device: torch.device | str = "cpu",
@@ -195,16 +195,14 @@ class MicroBatch:
         """Lay turns out in rows of trees, each prefix that turns of a tree share once.
 
         Args:
-            prompts: Prompt of each turn.
+            inputs: What is read of each turn (:func:`model_inputs`).
             completions: Completion of each turn.
             rows: Which turns are in which tree of which row, as :func:`trainers.packing.plan_trees` says. The turns of
                 the batch are in this order.
             device: Where the batch is to be.
         """
-        order = [i for row in rows for tree in row for i in tree]
-        inputs = {i: model_inputs(prompts[i], completions[i]) for i in order}
         layout = lay_out(inputs, rows)
-        chosen = [completions[i] for i in order]
+        chosen = [completions[i] for row in rows for tree in row for i in tree.members]
         return cls._scored(
             layout.input_ids, layout.positions, None, layout.ends, layout.rows, layout.paths, chosen, device
         )

@@ -200,7 +200,8 @@ class Learner:
         """Train on a batch of turns.
 
         Takes epochs × minibatches optimiser steps. With one minibatch the order of the samples has no influence; with
-        several, each epoch shuffles them with a generator of its own (seed, update, epoch).
+        several, each epoch shuffles them with a generator of its own (seed, update, epoch), by default so that the
+        turns of one prompt stay together.
 
         Args:
             samples: The turns, each once.
@@ -226,18 +227,20 @@ class Learner:
                     f"Sample {i} (agent {sample.agent!r}) has no sampler log-probs, which importance="
                     f"{self.loss.importance!r} needs. Set importance='off' and reference='learner'"
                 )
-        old = None
-        if epochs * minibatches > 1 and (self.loss.importance != "off" or self.loss.uses_ratio):
-            old = self._logprobs(samples, self._forward)
+        orders = [self._order(samples, epoch, minibatches) for epoch in range(epochs)]
+        old: dict[int, Tensor] | None = None
+        if epochs * minibatches > 1 and self.loss.needs_old_logprobs:
+            # At the first step they are the current ones; without another pass they are not asked for again.
+            first = set(orders[0][0]) if epochs == 1 else set()
+            later = [i for i in range(len(samples)) if i not in first]
+            values = self._logprobs([samples[i] for i in later], self._forward)
+            old = dict(zip(later, values, strict=True))
         ref = self._reference_logprobs(samples) if self.loss.kl_coef > 0 else None
         metrics: dict[str, LossMetrics] = {}
         steps: list[_Step] = []
-        for epoch in range(epochs):
-            order = np.arange(len(samples))
-            if minibatches > 1:
-                order = np.random.default_rng([self.config.seed, self.updates, epoch]).permutation(len(samples))
-            for part in np.array_split(order, minibatches):
-                steps.append(self._step(samples, [int(i) for i in part], old, ref, metrics))
+        for chosen in [part for order in orders for part in order]:
+            known = old if old is not None and chosen[0] in old else None
+            steps.append(self._step(samples, chosen, known, ref, metrics))
         self.updates += 1
         return self._summary(samples, steps, metrics)
 
@@ -317,6 +320,18 @@ class Learner:
             share=self.config.packing == "shared",
         )
 
+    def _order(self, samples: Sequence[Sample], epoch: int, minibatches: int) -> list[list[int]]:
+        """Split the samples into the minibatches of an epoch."""
+        if minibatches == 1:
+            return [list(range(len(samples)))]
+        groups: dict[object, list[int]] = {}
+        for i, sample in enumerate(samples):
+            groups.setdefault(tuple(sample.prompt_ids) if self.config.minibatch_by == "prompt" else i, []).append(i)
+        alike = list(groups.values())
+        shuffled = np.random.default_rng([self.config.seed, self.updates, epoch]).permutation(len(alike))
+        order = np.array([i for group in shuffled for i in alike[group]])
+        return [part.tolist() for part in np.array_split(order, minibatches)]
+
     def _micro_batches(
         self, samples: Sequence[Sample], chosen: Sequence[int], forward: CompletionForward
     ) -> Iterator[tuple[list[int], MicroBatch]]:
@@ -333,8 +348,8 @@ class Learner:
             return
         inputs = [model_inputs(p, c) for p, c in zip(prompts, completions, strict=True)]
         for rows in plan_trees(inputs, budget, forward.attention_cost):
-            part = [j for row in rows for tree in row for j in tree]
-            yield [chosen[j] for j in part], MicroBatch.sharing(prompts, completions, rows, self.device)
+            part = [j for row in rows for tree in row for j in tree.members]
+            yield [chosen[j] for j in part], MicroBatch.sharing(inputs, completions, rows, self.device)
 
     @torch.no_grad()
     def _logprobs(self, samples: Sequence[Sample], forward: CompletionForward) -> list[Tensor]:
@@ -355,8 +370,8 @@ class Learner:
         self,
         samples: Sequence[Sample],
         chosen: Sequence[int],
-        old: list[Tensor] | None,
-        ref: list[Tensor] | None,
+        old: Mapping[int, Tensor] | None,
+        ref: Sequence[Tensor] | None,
         metrics: dict[str, LossMetrics],
     ) -> _Step:
         """Take one optimiser step on the chosen samples."""
@@ -408,8 +423,8 @@ class Learner:
         part: Sequence[int],
         batch: MicroBatch,
         weight_of: Mapping[int, float],
-        old: list[Tensor] | None,
-        ref: list[Tensor] | None,
+        old: Mapping[int, Tensor] | None,
+        ref: Sequence[Tensor] | None,
         metrics: LossMetrics,
     ) -> float:
         """Add the gradient of one micro-batch to the parameters' gradients and return its part of the loss."""
@@ -418,7 +433,7 @@ class Learner:
         def row(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=logprobs.dtype, device=logprobs.device)
 
-        def rows(tensors: list[Tensor] | None) -> Tensor | None:
+        def rows(tensors: Mapping[int, Tensor] | Sequence[Tensor] | None) -> Tensor | None:
             return None if tensors is None else torch.cat([tensors[i] for i in part]).to(logprobs)
 
         sampler: list[float] | None = []

@@ -11,6 +11,7 @@ from trainers.algorithms.choices import check_choice
 SCHEDULES = ("constant", "linear", "cosine")
 DTYPES = ("float32", "float64", "bfloat16")
 PACKINGS = ("shared", "padded")
+MINIBATCH_UNITS = ("prompt", "turn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,11 @@ class LearnerConfig:
             construction and padded, with a warning.
         micro_batch_tokens: Upper bound on the padded tokens (rows × longest row, prompts included) of one forward
             pass. A single turn that is longer makes a micro-batch of its own. The result does not depend on it.
-        logits_chunk: Completion tokens whose logits exist at once. At a vocabulary of 49,152, 1,024 tokens are
-            0.2 GiB in float32; more tokens than that are recomputed in the backward pass.
+        minibatch_by: What is shuffled into the minibatches of an update. ``prompt``: turns of the same prompt stay
+            together, but for those at the border of two minibatches, so that the prompt is computed once. ``turn``:
+            each turn by itself. They differ only where turns share a prompt.
+        logits_chunk: Completion tokens whose logits exist at once; where there are more, logits are computed again in
+            the backward pass. None: as many as make 0.2 GiB in float32 (1,024 at a vocabulary of 49,152).
         temperature: Sampling temperature of the policy: log-probs are those of softmax(logits/temperature), as the
             sampler reports them.
         gradient_checkpointing: Recompute every layer in the backward pass: less memory, about a third more time.
@@ -60,7 +64,8 @@ class LearnerConfig:
     min_lr_ratio: float = 0.0
     packing: Literal["shared", "padded"] = "shared"
     micro_batch_tokens: int = 4096
-    logits_chunk: int = 1024
+    minibatch_by: Literal["prompt", "turn"] = "prompt"
+    logits_chunk: int | None = None
     temperature: float = 1.0
     gradient_checkpointing: bool = False
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -70,9 +75,11 @@ class LearnerConfig:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("dtype", self.dtype, DTYPES)
         check_choice("packing", self.packing, PACKINGS)
+        check_choice("minibatch_by", self.minibatch_by, MINIBATCH_UNITS)
         for name, minimum in (("warmup_steps", 0), ("micro_batch_tokens", 1), ("logits_chunk", 1), ("seed", 0)):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {minimum}")
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise ValueError(f"{name} is {value}; it must be at least {minimum}")
         for name in ("lr", "weight_decay", "adam_eps"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainers.batching import MicroBatch
+from trainers.batching import MicroBatch, model_inputs
+from trainers.packing import Tree
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ _PROBE = 16
 # Three turns that share 2 tokens, two of them 5; and two turns of another tree, one the beginning of the other.
 _PROBE_PROMPTS = ([11, 2, 7, 19, 5], [11, 2, 7, 19, 5], [11, 2, 23], [3, 17], [3, 17, 29, 13])
 _PROBE_COMPLETIONS = ([23, 4, 9, 31, 2, 6], [8, 31, 14], [10, 1, 22, 12], [29, 13, 26], [26, 7, 15])
+_LOGITS = 1024 * 49_152
 _REFUSALS = (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
 
@@ -66,7 +68,7 @@ class CompletionForward:
     Args:
         model: A transformers causal language model, or one wrapped by peft.
         temperature: Divides the logits.
-        chunk: Completion tokens whose logits exist at once.
+        chunk: Completion tokens whose logits exist at once; None: as many as make 0.2 GiB in float32.
         autocast: Precision of matrix products; None leaves that of the weights.
         share: Whether batches with shared prefixes are wanted. It is found out whether the model computes them rightly;
             if not, a warning says so.
@@ -81,18 +83,18 @@ class CompletionForward:
         model: Any,
         *,
         temperature: float = 1.0,
-        chunk: int = 1024,
+        chunk: int | None = None,
         autocast: torch.dtype | None = None,
         share: bool = False,
     ) -> None:
         self.model = model
         self.temperature = temperature
-        self.chunk = chunk
         self.autocast = autocast
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._decoder: nn.Module = causal.base_model
         self._dtype: torch.dtype = causal.dtype
         self._head: Any = causal.get_output_embeddings()
+        self.chunk = chunk or max(1, _LOGITS // self._head.weight.shape[0])
         self._split = self._can_split()
         if not self._split:
             logger.warning(
@@ -196,7 +198,9 @@ class CompletionForward:
         completions = [[token % vocabulary for token in completion] for completion in _PROBE_COMPLETIONS]
         device = self._head.weight.device
         # Two trees in one row, so that every token has others before it that it must not see.
-        tree = MicroBatch.sharing(prompts, completions, [[[0, 1, 2], [3, 4]]], device)
+        inputs = [model_inputs(p, c) for p, c in zip(prompts, completions, strict=True)]
+        trees = [Tree((0, 1, 2), (0, 5, 2)), Tree((3, 4), (0, 4))]
+        tree = MicroBatch.sharing(inputs, completions, [trees], device)
         plain = torch.arange(tree.input_ids.shape[1], device=device).expand_as(tree.input_ids)
         training = self.model.training
         self.model.eval()
@@ -240,7 +244,7 @@ def _attention_cost(causal: Any) -> float:
     """Estimate what attention to one token costs over the products with the decoder's matrices for one token.
 
     Attention multiplies 2·layers·heads·head_dim numbers for each pair of tokens, the matrices as many as they have
-    entries for each token. Attention kernels reach about half the speed of matrix products.
+    entries for each token.
     """
     text = causal.config.get_text_config()
     embeddings = (causal.get_input_embeddings(), causal.get_output_embeddings())
@@ -248,4 +252,4 @@ def _attention_cost(causal: Any) -> float:
     matrices = sum(p.numel() for p in causal.parameters() if p.ndim >= 2 and id(p) not in outside)
     heads = int(getattr(text, "num_attention_heads", 1))
     head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
-    return 2.0 * 2.0 * int(getattr(text, "num_hidden_layers", 1)) * heads * head_dim / max(1, matrices)
+    return 2.0 * int(getattr(text, "num_hidden_layers", 1)) * heads * head_dim / max(1, matrices)

@@ -13,30 +13,46 @@ n tokens takes n², so long trees that share little are cut and their common pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ints", "Layout", "Plan", "Row", "common_prefix", "lay_out", "pack_rows", "plan_trees", "split_trees"]
+__all__ = ["Ints", "Layout", "Row", "Tree", "common_prefix", "lay_out", "pack_rows", "plan_trees", "split_trees"]
 
 Ints: TypeAlias = NDArray[np.int64]
-Row: TypeAlias = list[list[int]]
-"""Trees of one row, each the indices of its sequences in sorted order."""
-Plan: TypeAlias = list[list[Row]]
-"""Rows of each micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Sequences that are computed together.
+
+    Attributes:
+        members: Indices of the sequences, sorted as words in a dictionary.
+        shared: Tokens that each shares with the one before; the first shares none.
+    """
+
+    members: tuple[int, ...]
+    shared: tuple[int, ...]
+
+
+Row: TypeAlias = list[Tree]
+"""Trees of one row."""
 
 
 def common_prefix(one: Ints, other: Ints) -> int:
     """Return how many tokens two sequences share from their beginning."""
     n = min(len(one), len(other))
+    if n == 0:
+        return 0
     differ = one[:n] != other[:n]
-    return int(differ.argmax()) if differ.any() else n
+    first = int(differ.argmax())
+    return first if differ[first] else n
 
 
-def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float) -> Plan:
+def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float) -> list[list[Row]]:
     """Split sequences into micro-batches of rows of trees.
 
     Args:
@@ -47,8 +63,7 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
         attention_cost: What attention to one more token costs, over all the rest that is computed of a token.
 
     Returns:
-        For each micro-batch its rows, for each row its trees, for each tree the indices of its sequences, sorted. Every
-        sequence exactly once.
+        For each micro-batch its rows, for each row its trees. Every sequence is in exactly one tree.
     """
     # Big-endian words compare as bytes do, and bytes compare fast.
     words = [sequence.astype(">u8").tobytes() for sequence in sequences]
@@ -62,7 +77,7 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
     chains = [size == int(lengths[start:stop].max()) for size, (start, stop) in zip(sizes, spans, strict=True)]
     plans = [pack_rows(sizes, max_tokens, fill=fill) for fill in (False, True)]
     best = min(plans, key=lambda plan: _cost(plan, sizes, chains, attention_cost))
-    trees = [order[start:stop] for start, stop in spans]
+    trees = [Tree(tuple(order[start:stop]), (0, *shared[start + 1 : stop].tolist())) for start, stop in spans]
     return [[[trees[t] for t in row] for row in rows] for rows in best]
 
 
@@ -167,57 +182,32 @@ class Layout:
     paths: list[Ints]
 
 
-def lay_out(sequences: Mapping[int, Ints] | Sequence[Ints], rows: Sequence[Row]) -> Layout:
+def lay_out(sequences: Sequence[Ints], rows: Sequence[Row]) -> Layout:
     """Write the trees of a micro-batch into its rows."""
-    written = [_lay_out_row(sequences, row) for row in rows]
-    width = max(len(ids) for ids, _, _, _ in written)
+    fresh = [
+        [[len(sequences[i]) - known for i, known in zip(tree.members, tree.shared, strict=True)] for tree in row]
+        for row in rows
+    ]
+    sizes = [sum(map(sum, row)) for row in fresh]
+    width = max(sizes)
     columns = np.arange(width)
     input_ids = np.zeros((len(rows), width), dtype=np.int64)
     positions = np.tile(columns, (len(rows), 1))
     ends = positions + 1  # padding sees itself: a softmax over nothing is not a number
-    owners: list[int] = []
     paths: list[Ints] = []
-    chains = True
-    for r, (ids, depths, stops, own) in enumerate(written):
-        n = len(ids)
-        input_ids[r, :n], positions[r, :n], ends[r, :n] = ids, depths, stops
-        chains = chains and bool((depths == columns[:n]).all())
-        owners += [r] * len(own)
-        paths += own
+    for r, row in enumerate(rows):
+        offset = 0
+        for tree, news in zip(row, fresh[r], strict=True):
+            path = columns[:0]
+            for i, known, new in zip(tree.members, tree.shared, news, strict=True):
+                ends[r, path[known:]] = offset  # these have no further descendants
+                stop = offset + new
+                path = np.concatenate((path[:known], columns[offset:stop]))
+                input_ids[r, offset:stop] = sequences[i][known:]
+                positions[r, offset:stop] = columns[known : known + new]
+                paths.append(path)
+                offset = stop
+            ends[r, path] = offset
+    chains = all(bool((positions[r, :n] == columns[:n]).all()) for r, n in enumerate(sizes))
+    owners = [r for r, row in enumerate(rows) for tree in row for _ in tree.members]
     return Layout(input_ids, positions, None if chains else ends, owners, paths)
-
-
-def _lay_out_row(sequences: Mapping[int, Ints] | Sequence[Ints], row: Row) -> tuple[Ints, Ints, Ints, list[Ints]]:
-    """Return the ids, depths and ends of a row's tokens, and the columns of each sequence."""
-    ids: list[Ints] = []
-    depths: list[Ints] = []
-    paths: list[Ints] = []
-    offset = 0
-    for tree in row:
-        previous, path = np.empty(0, np.int64), np.empty(0, np.int64)
-        for i in tree:
-            sequence = sequences[i]
-            known = common_prefix(previous, sequence)
-            new = len(sequence) - known
-            ids.append(sequence[known:])
-            depths.append(np.arange(known, len(sequence)))
-            path = np.concatenate([path[:known], np.arange(offset, offset + new)])
-            paths.append(path)
-            previous = sequence
-            offset += new
-    depth = np.concatenate(depths)
-    return np.concatenate(ids), depth, _ends(depth), paths
-
-
-def _ends(depth: Ints) -> Ints:
-    """The next token that is not deeper, for each token: where its descendants end. The first of a tree has depth 0."""
-    ends = np.full(len(depth), len(depth), dtype=np.int64)
-    starts = np.flatnonzero(np.diff(depth, prepend=-2) != 1)  # tokens that do not follow their parent
-    path = np.empty(int(depth.max()) + 1, dtype=np.int64)  # the token at each depth
-    length = 0
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(depth)], strict=True):
-        top = int(depth[start])
-        ends[path[top:length]] = start
-        length = top + stop - start
-        path[top:length] = np.arange(start, stop)
-    return ends

@@ -16,7 +16,7 @@ from trainers.algorithms.loss_config import LossConfig
 from trainers.batching import MicroBatch, Sample
 from trainers.learner import Learner, LearnerConfig
 from trainers.logprobs import CompletionForward
-from trainers.packing import common_prefix, lay_out, pack_rows, plan_trees, split_trees
+from trainers.packing import Tree, common_prefix, lay_out, pack_rows, plan_trees, split_trees
 
 VOCABULARY = 40
 OFF = LossConfig(importance="off")
@@ -77,11 +77,11 @@ def arrays(turns: list[tuple[list[int], list[int]]]) -> list[np.ndarray]:
 def test_law_every_sequence_is_a_path_that_sees_itself_alone(turns: Any, budget: int, cost: float) -> None:
     sequences = arrays(turns)
     plan = plan_trees(sequences, budget, cost)
-    assert sorted(i for rows in plan for row in rows for tree in row for i in tree) == list(range(len(turns)))
+    assert sorted(i for rows in plan for row in rows for tree in row for i in tree.members) == list(range(len(turns)))
     for rows in plan:
         layout = lay_out(sequences, rows)
         height, width = layout.input_ids.shape
-        order = [i for row in rows for tree in row for i in tree]
+        order = [i for row in rows for tree in row for i in tree.members]
         assert height * width <= budget or len(order) == 1 or width == max(len(sequences[i]) for i in order)
         ends = layout.ends if layout.ends is not None else np.full((height, width), width)
         for i, row, path in zip(order, layout.rows, layout.paths, strict=True):
@@ -139,12 +139,12 @@ def test_law_rows_hold_every_tree_once_within_the_budget(sizes: list[int], budge
 def test_a_group_is_one_row_and_a_growing_history_needs_no_mask() -> None:
     prompt = np.arange(20)
     group = [np.append(prompt, [30 + k, 31, 32]) for k in range(4)]
-    assert plan_trees(group, 1000, 0.001) == [[[[0, 1, 2, 3]]]]
-    layout = lay_out(group, [[[0, 1, 2, 3]]])
+    assert plan_trees(group, 1000, 0.001) == [[[Tree((0, 1, 2, 3), (0, 20, 20, 20))]]]
+    layout = lay_out(group, [[Tree((0, 1, 2, 3), (0, 20, 20, 20))]])
     assert layout.input_ids.size == 20 + 4 * 3
     assert layout.ends is not None
     turns = [np.arange(n) for n in (5, 9, 14)]
-    assert lay_out(turns, [[[0, 1, 2]]]).ends is None
+    assert lay_out(turns, [[Tree((0, 1, 2), (0, 5, 9))]]).ends is None
 
 
 def test_trees_that_share_little_are_cut_where_attention_costs_more() -> None:
@@ -153,7 +153,7 @@ def test_trees_that_share_little_are_cut_where_attention_costs_more() -> None:
     prompts = [np.append([1, 2, 3], rng.integers(10, 90, 40)) for _ in range(3)]
     sequences = [np.append(prompt, rng.integers(10, 90, 5)) for prompt in prompts for _ in range(4)]
     (rows,) = plan_trees(sequences, 1000, 0.005)
-    assert sorted(sorted(tree) for row in rows for tree in row) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert sorted(sorted(tree.members) for row in rows for tree in row) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert all(len(row) == 1 for row in rows)
     ((row,),) = plan_trees(sequences, 1000, 0.0)
     assert len(row) == 1
@@ -182,11 +182,11 @@ def shared(model: Any, turns: Any, weights: list[torch.Tensor], budget: int, cos
     model.zero_grad()
     forward = CompletionForward(model, share=True, chunk=5)
     assert forward.shares
-    prompts, completions = [p for p, _ in turns], [c for _, c in turns]
+    completions = [c for _, c in turns]
     values: list[torch.Tensor] = [torch.empty(0)] * len(turns)
     for rows in plan_trees(arrays(turns), budget, cost):
-        batch = MicroBatch.sharing(prompts, completions, rows)
-        order = [i for row in rows for tree in row for i in tree]
+        batch = MicroBatch.sharing(arrays(turns), completions, rows)
+        order = [i for row in rows for tree in row for i in tree.members]
         logprobs, entropies = forward(batch, entropy_grad=True)
         (torch.cat([weights[i] for i in order]) * logprobs + 0.1 * entropies).sum().backward()
         for i, piece in zip(order, logprobs.detach().split(batch.lengths), strict=True):
@@ -337,6 +337,44 @@ def test_a_decoder_that_ignores_what_it_is_given_is_found_out(
     monkeypatch.setattr(type(decoder), "forward", faulty)
     assert not CompletionForward(model, share=True).shares
     assert ("refuses" if fault == "refusal" else "gives other log-probs") in caplog.text
+
+
+def test_minibatches_keep_the_turns_of_a_prompt_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = draw_samples(6, 4)
+    seen: list[list[int]] = []
+    step = Learner._step
+
+    def spy(self: Learner, batch: Any, chosen: Any, *rest: Any) -> Any:
+        seen.append(list(chosen))
+        return step(self, batch, chosen, *rest)
+
+    monkeypatch.setattr(Learner, "_step", spy)
+    Learner(tiny_model(), LearnerConfig(), OFF).update(samples, epochs=2, minibatches=3)
+    assert sorted(seen[0] + seen[1] + seen[2]) == sorted(seen[3] + seen[4] + seen[5]) == list(range(24))
+    assert all(len(part) == 8 and len({i // 4 for i in part}) == 2 for part in seen)
+    assert seen[:3] != seen[3:]
+    seen.clear()
+    Learner(tiny_model(), LearnerConfig(minibatch_by="turn"), OFF).update(samples, minibatches=3)
+    assert any(len({i // 4 for i in part}) > 2 for part in seen)
+
+
+@pytest.mark.parametrize(
+    ("reference", "epochs", "expected"), [("learner", 1, [16]), ("learner", 2, [24]), ("sampler", 2, [])]
+)
+def test_log_probs_of_before_the_update_are_computed_where_they_are_needed(
+    reference: Any, epochs: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    logprobs = Learner._logprobs
+
+    def spy(self: Learner, samples: Any, forward: Any) -> Any:
+        counts.append(len(samples))
+        return logprobs(self, samples, forward)
+
+    monkeypatch.setattr(Learner, "_logprobs", spy)
+    loss = LossConfig(importance="off", reference=reference)
+    Learner(tiny_model(), LearnerConfig(), loss).update(draw_samples(6, 4), epochs=epochs, minibatches=3)
+    assert counts == expected
 
 
 def test_packing_is_checked() -> None:

@@ -115,6 +115,11 @@ class LossConfig:
         """Whether every sample must bring the log-probs it was drawn with."""
         return self.importance != "off" or (self.uses_ratio and self.reference == "sampler")
 
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether steps after the first need the learner's log-probs before the update."""
+        return self.importance != "off" or (self.uses_ratio and self.reference == "learner")
+
     def with_max_tokens(self, max_tokens: int) -> LossConfig:
         """Return the loss with ``norm_length`` set to the generation budget, unless it is set already."""
         return self if self.norm_length is not None else replace(self, norm_length=max_tokens)
