@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmarks.context import describe_machine, describe_source, package_versions
 from benchmarks.performance.forks import measure_forks
 from benchmarks.performance.games import measure_games, missing_peers
+from benchmarks.performance.load import measure_load
 from benchmarks.performance.measure import Measurement
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_forks(),
         *measure_grading(arguments.seconds),
         *measure_schedule(),
+        *measure_load(),
         *measure_retrieval(),
     ]
     console.print(_table(measurements))

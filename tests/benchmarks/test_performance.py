@@ -222,7 +222,11 @@ def test_lock_step_waits_for_the_slowest() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_and_writes_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_writes_every_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = Measurement("a thousand episodes", 0.95, "x", 0.9)  # takes half a minute; see test_load.py
+    monkeypatch.setattr("benchmarks.performance.__main__.measure_load", lambda: [loaded])
     out = tmp_path / "speed.json"
     assert main(["--out", str(out), "--seconds", "0.1"]) == 0
     shown = capsys.readouterr().out
@@ -230,6 +234,7 @@ def test_the_command_prints_and_writes_every_figure(tmp_path: Path, capsys: pyte
     names = [measurement["name"] for measurement in record["measurements"]]
     assert len(names) == len(set(names)) >= 10
     assert "math-2agent, oracle, no grading" in names
+    assert loaded.name in names
     assert "actions/s" in shown
     assert all(measurement["value"] > 0 for measurement in record["measurements"])
     by_name = {measurement["name"]: measurement["value"] for measurement in record["measurements"]}

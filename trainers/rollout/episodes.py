@@ -135,8 +135,10 @@ async def play(
                 episode = await run(env, team_of(job), job, executor=pool)
                 on_episode(episode)
                 failures.count(episode)
+                failed = episode.error is not None
+                del episode  # or it would be held until the next one ends
                 job = next(queue, None)
-                if episode.error is not None and job is not None:
+                if failed and job is not None:
                     env = make_env()
                     envs.append(env)
 
