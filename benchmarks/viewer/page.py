@@ -25,7 +25,7 @@ __all__ = ["policy", "server_page", "write_page"]
 
 MODULES = (
     "dom", "text", "segments", "blocks", "boards", "store", "filters", "charts", "lines", "list", "tree", "episode",
-    "overview", "episodes", "compare", "training", "help", "app",
+    "overview", "runs", "episodes", "compare", "training", "help", "app",
 )  # fmt: skip
 """The script, module by module, each after those that it imports."""
 

@@ -6,12 +6,14 @@ import { EpisodesView } from "./episodes.js";
 import { shortName } from "./filters.js";
 import { helpDialog } from "./help.js";
 import { overview } from "./overview.js";
+import { allRuns } from "./runs.js";
 import { makeStore } from "./store.js";
 import { plain } from "./text.js";
 import { training } from "./training.js";
 
 const THEMES = ["auto", "light", "dark"];
-const TABS = [["overview", "Overview", "o"], ["episodes", "Episodes", "e"], ["compare", "Compare", "c"], ["training", "Training", "t"]];
+const TABS = [["runs", "All runs", "a"], ["overview", "Overview", "o"], ["episodes", "Episodes", "e"], ["compare", "Compare", "c"], ["training", "Training", "t"]];
+const MANY = 2; // more runs than this are first shown together
 
 const settings = { keys: true, after: null };
 const main = h("main", { id: "main", tabindex: "-1" });
@@ -37,6 +39,7 @@ function go(changes, { replace: inPlace = false } = {}) {
 }
 
 const pages = (run) => ({
+  runs: app.store.runs.length > 1,
   overview: run.kind !== "training" || run.columns.id.length > 0,
   episodes: run.columns.id.length > 0,
   compare: app.store.runs.filter((one) => one.columns.id.length).length > 1 || new Set(run.columns.task).size < run.columns.task.length,
@@ -50,16 +53,17 @@ function show() {
   const number = Number(now.run ?? 0) in runs ? Number(now.run ?? 0) : 0;
   const run = runs[number];
   const open = pages(run);
-  const name = open[now.view] ? now.view : run.kind === "training" ? "training" : "overview";
+  const first = run.kind === "training" ? "training" : runs.length > MANY && now.run === undefined ? "runs" : "overview";
+  const name = open[now.view] ? now.view : first;
   const other = name === "compare" ? partner(number, now.other) : null;
-  const key = [name, name === "training" ? "" : number, other].join(" ");
+  const key = [name, name === "training" || name === "runs" ? "" : number, other].join(" ");
   const fresh = view?.key !== key;
   if (fresh) {
     view = { key, name, number, ...make(name, run, number, other) };
     replace(main, view.element);
     window.scrollTo(0, 0);
   }
-  document.title = `${plain(shortName(run), 60)} – llm-bench view`;
+  document.title = `${name === "runs" ? "All runs" : plain(shortName(run), 60)} – llm-bench view`;
   drawNav(name, number, open);
   view.update?.(now);
   // A page that has just been opened begins at its top, but a list is there to be moved in.
@@ -79,6 +83,9 @@ function make(name, run, number, other) {
   if (name === "training") {
     const openUpdate = (of, update) => go({ view: "episodes", run: app.store.runs.indexOf(of), update, ep: undefined });
     return { element: training(app.store.runs.filter((one) => one.metrics.length), { openUpdate }) };
+  }
+  if (name === "runs") {
+    return { element: allRuns(app.store.runs, (n) => app.store.summary(n), { openRun: (n) => go({ view: "overview", run: n }) }) };
   }
   const openStatus = (target) => go({ view: "episodes", ep: undefined, ...(target === "invalid" ? { invalid: "1" } : target === "all" ? {} : { status: target }) });
   return { element: overview(run, () => app.store.summary(number), { openStatus }) };
@@ -122,7 +129,12 @@ function drawNav(name, number, open) {
     "label",
     { class: "runs" },
     h("span", { class: "hidden" }, "Run"),
-    h("select", { onchange: (event) => go({ view: name, run: event.target.value, ep: undefined, pair: undefined, agent: undefined }) }, runs.map((run, n) => h("option", { value: n, selected: n === number, title: plain(run.name) }, plain(shortName(run), 60)))),
+    h(
+      "select",
+      { onchange: (event) => go({ view: name === "runs" ? "overview" : name, run: event.target.value, ep: undefined, pair: undefined, agent: undefined }) },
+      name === "runs" && h("option", { value: "", selected: true, disabled: true }, "Choose a run"),
+      runs.map((run, n) => h("option", { value: n, selected: name !== "runs" && n === number, title: plain(run.name) }, plain(shortName(run), 60))),
+    ),
   );
   const tabs = TABS.filter(([key]) => open[key]).map(([key, label, letter]) => h("a", { href: address(key, number), "aria-current": key === name ? "page" : null, "aria-keyshortcuts": letter }, label));
   const had = nav.contains(document.activeElement) ? [...nav.querySelectorAll("a, select")].indexOf(document.activeElement) : -1;

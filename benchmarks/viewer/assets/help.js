@@ -12,7 +12,7 @@ const SHORTCUTS = [
   ["x", "open or close all that is folded up in the episode"],
   ["b", "the episode side by side with another run's"],
   ["← ↑ → ↓", "in a tree: candidates and turns; in curves: updates"],
-  ["o, e, c, t", "overview, episodes, compare, training"],
+  ["a, o, e, c, t", "all runs, overview, episodes, compare, training"],
   ["r", "read the runs again (with a server)"],
   ["d", "light, dark or as the system says"],
   ["?", "this list"],
