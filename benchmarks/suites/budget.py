@@ -81,6 +81,10 @@ class Metered:
         """An episode of an earlier session is there already."""
         self._inner.stored(task_index, success)
 
+    def began(self, task_index: int, sample: int) -> None:
+        """An episode begins."""
+        self._inner.began(task_index, sample)
+
     def played(self, episode: Episode) -> None:
         """An episode ended or failed."""
         for meter in self._meters:

@@ -96,8 +96,8 @@ def print_outcome(folder: Path, runs: Sequence[RunRecord], console: Console) -> 
     title = f"{escape(str(folder))} (95 % intervals; games: won/drawn/lost; tokens written)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     complete = all(run.status == "complete" for run in runs)
-    for name in ("run", "result", "episodes", "tokens", "seconds", *(() if complete else ("status",))):
-        right = name in ("episodes", "tokens", "seconds")
+    for name in ("run", "result", "episodes", "tokens", "time", *(() if complete else ("status",))):
+        right = name in ("episodes", "tokens", "time")
         table.add_column(name, justify="right" if right else "left", no_wrap=name in ("run", "result"))
     for run in runs:
         summary = read_summary(folder / run.name) if (folder / run.name / CONFIG).is_file() else None
@@ -105,7 +105,7 @@ def print_outcome(folder: Path, runs: Sequence[RunRecord], console: Console) -> 
         planned = "?" if run.planned is None else str(run.planned)
         table.add_row(
             escape(run.name), escape("\n".join(results)), f"{run.stored}/{planned}",
-            "–" if summary is None else _tokens_out(summary), number(run.seconds, 0),
+            "–" if summary is None else _tokens_out(summary), f"{number(run.seconds, 0)} s",
             *(() if complete else (run.status,)),
         )  # fmt: skip
     console.print(table)

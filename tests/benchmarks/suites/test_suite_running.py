@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +27,7 @@ from benchmarks.suites.running import play_suite
 from trainers.policies.base import Completion, Policy, PolicyError, Request, make_policy
 from trainers.rollout.records import Episode
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 ENTRIES = [
     {"name": "math", "env": "math-2agent", "tasks": "one-digit", "n": 4, "samples": 2},
     {"name": "game", "env": "tictactoe", "n": 3, "policies": {"player_0": "$policy", "player_1": "random"}},
@@ -384,3 +390,28 @@ def test_quick_is_solved_by_the_oracle() -> None:
     assert main(["run", "quick", "--policy", "oracle", "--out", "q", "--quiet"]) == 0
     for name in ("math-one-digit", "plan-path", "blocksworld", "search-atlas"):
         assert all(episode["success"] for episode in stored(f"q/{name}"))
+
+
+def test_ctrl_c_says_how_to_go_on_and_going_on_ends_with_the_same_bytes() -> None:
+    many = {"name": "many", "env": "math-debate", "n": 600, "policies": {"*": "random"}}
+    path = write(suite_of([ENTRIES[0], many, ENTRIES[1]]))
+    command = [sys.executable, "-m", "benchmarks.cli", "run", path, "--policy", "random", "--out", "cut"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        until = time.monotonic() + 60
+        while not (Path("cut/many/episodes.jsonl").exists() and Path("cut/many/episodes.jsonl").stat().st_size):
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; what was played is in cut. Go on with: llm-bench run --resume --out cut" in shown
+    statuses = [run["status"] for run in json.loads(Path("cut/suite.json").read_text())["runs"]]
+    assert statuses == ["complete", "pending", "pending"]
+    assert main(["run", "--resume", "--out", "cut", "--quiet"]) == 0
+    assert main(["run", path, "--policy", "random", "--out", "whole", "--quiet"]) == 0
+    for name in ("math", "many", "game"):
+        assert Path("cut", name, "episodes.jsonl").read_bytes() == Path("whole", name, "episodes.jsonl").read_bytes()
