@@ -415,3 +415,14 @@ def test_ctrl_c_says_how_to_go_on_and_going_on_ends_with_the_same_bytes() -> Non
     assert main(["run", path, "--policy", "random", "--out", "whole", "--quiet"]) == 0
     for name in ("math", "many", "game"):
         assert Path("cut", name, "episodes.jsonl").read_bytes() == Path("whole", name, "episodes.jsonl").read_bytes()
+
+
+def test_without_the_packages_that_read_suites_a_run_works_and_a_suite_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pydantic'] = sys.modules['yaml'] = None\n"
+    program += "from benchmarks.cli import main\n"
+    program += "assert main(['run', 'math-2agent', '--policy', 'oracle', '-n', '1', '--out', 'r', '--quiet']) == 0\n"
+    program += "sys.exit(main(['run', 'quick', '--policy', 'oracle']))\n"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "install llm-envs[train]" in done.stderr
