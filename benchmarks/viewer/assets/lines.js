@@ -27,7 +27,7 @@ export function curves(title, series, { note = "", x = "update" } = {}) {
     const py = (value) => 8 + (1 - scale.place(value)) * (HEIGHT - 8 - BOTTOM);
     const shapes = scale.ticks.flatMap((value) => [
       s("line", { x1: LEFT, x2: LEFT + w, y1: py(value), y2: py(value), class: "rule" }),
-      s("text", { x: LEFT - 6, y: py(value) + 4, "text-anchor": "end", class: "label" }, brief(value)),
+      s("text", { x: LEFT - 6, y: py(value) + 4, "text-anchor": "end", class: "label" }, scale.label(value)),
     ]);
     shapes.push(s("text", { x: LEFT, y: HEIGHT - 4, class: "label" }, String(xs[0])));
     shapes.push(s("text", { x: LEFT + w, y: HEIGHT - 4, "text-anchor": "end", class: "label" }, `${x} ${xs.at(-1)}`));
@@ -93,7 +93,8 @@ function row(at, series) {
 export function brief(value) {
   if (value === null) return "–";
   const size = Math.abs(value);
-  return size !== 0 && (size < 0.001 || size >= 1e6) ? value.toExponential(2) : number(value, size < 1 ? 4 : 2);
+  const text = size !== 0 && (size < 0.001 || size >= 1e6) ? value.toExponential(2) : number(value, size < 1 ? 4 : 2);
+  return text.replace(/^-/, "−");
 }
 
 // Linear, or logarithmic where all values are positive and span more than two orders of magnitude.
@@ -106,16 +107,19 @@ function makeScale(points) {
     high = Math.max(high, value);
   }
   if (low > high) [low, high] = [0, 1];
-  if (low === high) [low, high] = [Math.min(0, 2 * low), Math.max(0, 2 * high) || Number(low === 0)];
+  if (low === high) [low, high] = [Math.min(0, low), Math.max(0, high) || Number(low === 0)];
   if (low > 0 && high / low > 200) {
     const [from, to] = [Math.log10(low), Math.log10(high)];
-    return { log: true, ticks: [low, 10 ** ((from + to) / 2), high], place: (value) => (Math.log10(value) - from) / (to - from) };
+    return { log: true, label: brief, ticks: [low, 10 ** ((from + to) / 2), high], place: (value) => (Math.log10(value) - from) / (to - from) };
   }
   const step = nice((high - low) / 3);
   const from = Math.floor(low / step + 1e-9) * step;
   const to = Math.ceil(high / step - 1e-9) * step;
   const ticks = Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => from + i * step);
-  return { log: false, ticks, place: (value) => (value - from) / (to - from) };
+  // As many digits as tell two ticks apart.
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const label = (value) => (digits > 6 || Math.abs(value) >= 1e6 ? brief(value) : number(value, digits).replace(/^-/, "−"));
+  return { log: false, label, ticks, place: (value) => (value - from) / (to - from) };
 }
 
 function nice(size) {

@@ -71,5 +71,6 @@ function recorded(run, named, openUpdate) {
 function short(metric) {
   const [group, name] = metric.split("/");
   if (group === "agent") return name;
-  return (group === "eval" ? `held-out ${name}` : (name ?? group)).replaceAll("_", " ");
+  const games = ["win", "draw", "loss", "forfeit"].includes(name);
+  return (group === "eval" && !games ? `held-out ${name}` : (name ?? group)).replaceAll("_", " ");
 }
