@@ -23,17 +23,21 @@ class Arm:
         env: Id of the environment.
         preset: The algorithm; None trains nothing.
         per_role: One policy a role; else one plays all.
+        stage: Which model it starts from: ``slipping`` is the warm start, ``sighted`` what it was made from.
     """
 
     label: str
     env: str
     preset: str | None = None
     per_role: bool = False
+    stage: str = "slipping"
 
 
 ARMS: Mapping[str, Arm] = {
+    "solo-sighted": Arm("single agent, before it was taught to slip", SOLO, stage="sighted"),
     "solo": Arm("single agent, warm start only", SOLO),
     "solo-grpo": Arm("single agent, GRPO", SOLO, "grpo"),
+    "pair-sighted": Arm("two agents, before they were taught to slip", PAIR, stage="sighted"),
     "pair": Arm("two agents, warm start only", PAIR),
     "pair-grpo": Arm("two agents, GRPO over episodes", PAIR, "grpo"),
     "at-grpo-shared": Arm("two agents, AT-GRPO, one policy", PAIR, "at_grpo"),
@@ -56,10 +60,13 @@ class StudySettings:
         hidden: Width of the model.
         layers: Its layers.
         demo_tasks: Tasks that the walker demonstrates, of each environment.
-        skill: How often it knows a shortest way.
-        noise: How often a blind step goes somewhere else.
-        sft_epochs: Passes over the demonstrations.
-        sft_learning_rate: Peak.
+        demo_turns: Turns of a demonstration, at most.
+        skill: How often its answer is a shortest way; else it walks as if there were no walls.
+        sft_learning_rate: Peak of the learning rate on these demonstrations.
+        slip_tasks: Further tasks, of which it demonstrates bad play: the second half of the warm start.
+        slip_skill: How often it sees the walls there.
+        slip_noise: How often a step goes somewhere else there.
+        slip_learning_rate: Peak of the learning rate on those.
         candidates: K: episodes a task, or candidates a turn.
         solo_tasks: Tasks an update of a single agent; a pair, which speaks twice as often, plays half of them.
         learning_rate: Peak; the rate falls linearly with the tokens that are spent.
@@ -69,6 +76,7 @@ class StudySettings:
         minibatches: Optimiser steps an update.
         entropy_coef: Weight of the entropy bonus.
         refills: Further rounds for groups without signal, at most.
+        early_tokens: An arm is evaluated as it was when it had generated this many tokens, too; 0 is not.
     """
 
     grid_size: int = 5
@@ -80,19 +88,23 @@ class StudySettings:
     eval_tasks: int = 1000
     hidden: int = 96
     layers: int = 3
-    demo_tasks: int = 3000
-    skill: float = 0.3
-    noise: float = 0.1
-    sft_epochs: int = 10
+    demo_tasks: int = 40_000
+    demo_turns: int = 2
+    skill: float = 0.6
     sft_learning_rate: float = 2e-3
+    slip_tasks: int = 2500
+    slip_skill: float = 0.25
+    slip_noise: float = 0.5
+    slip_learning_rate: float = 1e-3
     candidates: int = 8
     solo_tasks: int = 64
-    learning_rate: float = 2e-4
+    learning_rate: float = 1e-4
     warmup_updates: int = 5
-    final_learning_rate: float = 0.2
+    final_learning_rate: float = 0.3
     minibatches: int = 4
-    entropy_coef: float = 0.01
+    entropy_coef: float = 0.003
     refills: int = 3
+    early_tokens: int = 0
 
     @property
     def max_tokens(self) -> int:

@@ -2,10 +2,13 @@
 
 AT-GRPO (arXiv 2510.11062, table 1, Qwen3-1.7B) reports plan-path success of 5 % for a single agent, 11 % after
 single-agent GRPO, and 96 % and 97 % after AT-GRPO with one policy and with one a role. Here a model of a third of a
-million parameters, with words of its own and a warm start on demonstrations that are mostly wrong, goes through the
-same comparison. **It is another model, another size and other texts** (:mod:`benchmarks.studies.short_plan_path`): the
-scout proposes cells and a simulator plays them, in the place of a coder whose Python runs in a sandbox. What carries
-over is the question, not the numbers.
+million parameters, with words of its own, goes through the same comparison. Its warm start has two halves: it imitates
+a walker that finds a shortest way more often than not, and then one that slips at every other step. So it knows more
+than it does, as a large model before reinforcement, and what it was before the slips is reported beside the arms.
+
+**It is another model, another size and other texts** (:mod:`benchmarks.studies.short_plan_path`): the scout proposes
+cells and a simulator plays them, in the place of a coder whose Python runs in a sandbox. What carries over is the
+question, not the numbers.
 
 Arms (:data:`benchmarks.studies.arms.ARMS`): a single agent and a pair, each with the warm start alone; a single agent
 with GRPO; the pair with GRPO over whole episodes, with AT-GRPO and one policy, and with AT-GRPO and one policy a role.
@@ -28,6 +31,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,7 @@ from trainers.trainer import Progress, Trainer
 __all__ = ["main", "run_study"]
 
 SETTINGS_FILE = "study.json"
+EARLY = "early"
 TOKENIZER_TASKS = 400
 Log = Callable[[str], None]
 
@@ -90,41 +95,65 @@ def _run_arm(name: str, settings: StudySettings, models: dict[str, Path], folder
         return
     arm = ARMS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    started = dict.fromkeys(("scout", "planner") if arm.per_role else ("*",), models[arm.env])
-    spent: dict[str, float] = {}
-    playing = started
+    started = dict.fromkeys(("scout", "planner") if arm.per_role else ("*",), models[f"{arm.env} {arm.stage}"])
+    result: dict[str, Any] = {"arm": name, "label": arm.label, "seed": seed, "training": {}, "evaluation": {}}
+
+    def say(line: str) -> None:
+        log(f"seed {seed}, {name}: {line}")
+
     clock = time.perf_counter()
+    playing = {"evaluation": started}
     if arm.preset is not None:
-        spent = _train(arm, settings, started, folder / "train", seed, lambda line: log(f"seed {seed}, {name}: {line}"))
-        playing = {role: folder / "train" / "models" / role.replace("*", "all") for role in started}
+        result["training"] = _train(arm, settings, started, folder / "train", seed, say)
+        playing = {
+            key: {role: folder / "train" / models_folder / role.replace("*", "all") for role in started}
+            for key, models_folder in (("evaluation", "models"), ("early", EARLY))
+            if (folder / "train" / models_folder).is_dir()
+        }
     trained_s = time.perf_counter() - clock
-    result: dict[str, Any] = {"arm": name, "label": arm.label, "seed": seed, "training": spent, "evaluation": {}}
+    for key, players in playing.items():
+        result[key] = _evaluate(arm, settings, players, seed, say if key == "evaluation" else partial(_early, say))
+    result["seconds"] = {"training": trained_s, "evaluation": time.perf_counter() - clock - trained_s}
+    _write(done, result)
+
+
+def _early(log: Log, line: str) -> None:
+    log(f"early: {line}")
+
+
+def _evaluate(arm: Arm, settings: StudySettings, players: dict[str, Path], seed: int, log: Log) -> dict[str, Any]:
+    """Held-out success, greedy and sampled, in a single turn and within several."""
+    result = {}
     for turns in sorted({1, settings.turns}):
         for mode, temperature in (("greedy", 0.0), ("sampled", 1.0)):
             found = asyncio.run(
                 evaluate(
                     arm.env,
                     settings.env_kwargs(arm.env, turns),
-                    playing,
+                    players,
                     Sampling(temperature=temperature, max_tokens=settings.max_tokens),
                     tasks=settings.eval_tasks,
                     seed=seed,
                 )
             )
-            result["evaluation"][f"{mode}/{turns}"] = found
+            result[f"{mode}/{turns}"] = found
             low, high = found["interval"]
-            log(f"seed {seed}, {name}: {mode}, {turns} turns: {found['success']:.3f} [{low:.3f}, {high:.3f}]")
-    result["seconds"] = {"training": trained_s, "evaluation": time.perf_counter() - clock - trained_s}
-    _write(done, result)
+            log(f"{mode}, {turns} turns: {found['success']:.3f} [{low:.3f}, {high:.3f}]")
+    return result
 
 
 def _train(
     arm: Arm, settings: StudySettings, models: dict[str, Path], folder: Path, seed: int, log: Log
 ) -> dict[str, float]:
-    """Train through the ordinary trainer; the learning rate follows the tokens spent."""
+    """Train through the ordinary trainer; the learning rate follows the tokens spent.
+
+    Models as they were at ``early_tokens`` go to the folder :data:`EARLY` of the run.
+    """
     config = train_config(arm, settings, models, seed)
 
     def progress(done: Progress) -> None:
+        if 0 < settings.early_tokens <= trainer.tokens and not (folder / EARLY).is_dir():
+            _save_models(trainer, models, folder / EARLY)
         share = min(1.0, trainer.tokens / settings.tokens)
         rate = settings.learning_rate * (1 - (1 - settings.final_learning_rate) * share)
         rate *= min(1.0, (done.update + 1) / (settings.warmup_updates + 1))
@@ -147,11 +176,26 @@ def _train(
     }
 
 
+def _save_models(trainer: Trainer, started: dict[str, Path], folder: Path) -> None:
+    """Write what the learners hold, with the tokenizers of the models they started from; all of it or nothing."""
+    unfinished = folder.with_suffix(".partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for role, source in started.items():
+        name = role.replace("*", "all")
+        learner = trainer.members[name].learner
+        if learner is None:
+            raise RuntimeError(f"policy {name!r} has no learner, but all policies of an arm are trained")
+        learner.save_pretrained(unfinished / name)
+        for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            shutil.copy(source / file, unfinished / name / file)
+    unfinished.replace(folder)
+
+
 def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]:
     """The models that the arms start from: one for the single agent, one for the pair, its roles learned together.
 
     Returns:
-        Folders by environment.
+        Folders by environment and stage, as ``<environment> <stage>``.
     """
     base = out / "models" / "random"
     if not (base / "config.json").is_file():
@@ -162,42 +206,52 @@ def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]
         ]
         build_tiny_model(base, texts=texts, hidden_size=settings.hidden, layers=settings.layers, max_length=512)
     models: dict[str, Path] = {}
+    good, bad = WalkerPolicy(settings.skill, 0.0), WalkerPolicy(settings.slip_skill, settings.slip_noise)
     for env in (SOLO, PAIR):
-        episodes = _demonstrate(env, settings, out / "demonstrations" / f"{env}.jsonl")
-        folder = models[env] = out / "models" / env
-        if (folder / "sft.json").is_file():
-            continue
-        shutil.rmtree(folder, ignore_errors=True)  # what an interrupted warm start has left
-        config = SFTConfig(
-            [episodes],
-            base,
-            folder,
-            all_episodes=True,
-            epochs=settings.sft_epochs,
-            learning_rate=settings.sft_learning_rate,
-            batch=64,
-            micro_batch_tokens=16384,
-            threads=1,
-        )
-        found = sft(config)
-        log(f"warm start {env}: {found.turns} turns, held-out loss {found.held_out_loss:.3f} nats a token")
+        before = base
+        for stage, walker, count, turns, rate in (
+            ("sighted", good, settings.demo_tasks, settings.demo_turns, settings.sft_learning_rate),
+            ("slipping", bad, settings.slip_tasks, settings.turns, settings.slip_learning_rate),
+        ):
+            folder = models[f"{env} {stage}"] = out / "models" / f"{env}-{stage}"
+            if not (folder / "sft.json").is_file():
+                shutil.rmtree(folder, ignore_errors=True)  # what an interrupted warm start has left
+                file = out / "demonstrations" / f"{env}-{stage}.jsonl"
+                clock = time.perf_counter()
+                _demonstrate(env, settings.env_kwargs(env, turns), walker, count, file)
+                found = sft(
+                    SFTConfig(
+                        [file],
+                        before,
+                        folder,
+                        all_episodes=True,
+                        epochs=1,
+                        learning_rate=rate,
+                        batch=64,
+                        micro_batch_tokens=16384,
+                        threads=1,
+                    )
+                )
+                log(
+                    f"warm start {env}, {stage}: {found.turns} turns, held-out loss {found.held_out_loss:.3f} nats a "
+                    f"token, {time.perf_counter() - clock:.0f} s"
+                )
+            before = folder
     return models
 
 
-def _demonstrate(env_id: str, settings: StudySettings, file: Path) -> Path:
-    """Let the walker play the last tasks of the training split, and write its episodes down."""
+def _demonstrate(env_id: str, kwargs: dict[str, Any], walker: WalkerPolicy, count: int, file: Path) -> None:
+    """Let a walker play the last ``count`` tasks of the training split, and write its episodes down."""
     if file.is_file():
-        return file
-    kwargs = settings.env_kwargs(env_id, settings.turns)
+        return
     env: Any = llm_envs.make(env_id, split="train", order_enforcing=False, **kwargs).unwrapped
-    team = Team.single(WalkerPolicy(settings.skill, settings.noise))
-    tasks = range(len(env.tasks) - settings.demo_tasks, len(env.tasks))
-    episodes = asyncio.run(collect(env.fork, team, make_jobs(tasks, 1, 0), concurrency=16))
+    tasks = range(len(env.tasks) - count, len(env.tasks))
+    episodes = asyncio.run(collect(env.fork, Team.single(walker), make_jobs(tasks, 1, 0), concurrency=16))
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text("".join(episode.to_json(tokens=False, timings=False) + "\n" for episode in episodes))
-    partial.replace(file)
-    return file
+    unfinished = file.with_suffix(".partial")
+    with unfinished.open("w", encoding="utf-8") as sink:
+        sink.writelines(episode.to_json(tokens=False, timings=False) + "\n" for episode in episodes)
+    unfinished.replace(file)
 
 
 def _same_study(settings: StudySettings, out: Path) -> None:
@@ -215,9 +269,9 @@ def _same_study(settings: StudySettings, out: Path) -> None:
 
 
 def _write(path: Path, value: Any) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value) + "\n", encoding="utf-8")
-    partial.replace(path)
+    unfinished = path.with_suffix(".partial")
+    unfinished.write_text(json.dumps(value) + "\n", encoding="utf-8")
+    unfinished.replace(path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

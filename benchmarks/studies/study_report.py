@@ -38,6 +38,8 @@ def write_report(out: Path, settings: StudySettings) -> Path:
             "seconds": [result["seconds"] for result in results],
             "evaluation": {mode: pooled([result["evaluation"][mode] for result in results]) for mode in modes},
         }
+        if all("early" in result for result in results):
+            arms[name]["early"] = {mode: pooled([result["early"][mode] for result in results]) for mode in modes}
     report = {"settings": dataclasses.asdict(settings), "arms": arms}
     path = out / "report.json"
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

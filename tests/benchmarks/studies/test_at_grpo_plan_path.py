@@ -21,7 +21,8 @@ TINY = StudySettings(
     hidden=32,
     layers=1,
     demo_tasks=30,
-    sft_epochs=2,
+    slip_tasks=10,
+    early_tokens=300,
     candidates=2,
     solo_tasks=2,
     refills=0,
@@ -46,6 +47,7 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
         for result in arm["evaluation"].values():
             low, high = result["interval"]
             assert 0 <= low <= result["success"] <= high <= 1
+        assert ("early" in arm) == (ARMS[name].preset is not None)
         (training,) = arm["training"]
         assert bool(training) == (ARMS[name].preset is not None)
         if training:
@@ -56,7 +58,9 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
             rates = [row[key] for row in rows for key in row if key.startswith("policy/") and key.endswith("/lr")]
             assert rates[0] == pytest.approx(TINY.learning_rate / 2)  # of the warm-up, one update long
             assert rates[-1] == pytest.approx(
-                TINY.learning_rate * (1 - 0.8 * (totals[-2] if len(totals) > 1 else 0) / 600) / (1 + (len(rows) == 1))
+                TINY.learning_rate
+                * (1 - (1 - TINY.final_learning_rate) * (totals[-2] if len(totals) > 1 else 0) / 600)
+                / (1 + (len(rows) == 1))
             )
             # Of a tree no success is reported, neither in training nor in the evaluation.
             assert ("train/success" in rows[0]) == (ARMS[name].preset == "grpo")
@@ -65,6 +69,8 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
     assert "two agents, AT-GRPO, one policy a role" in (tmp_path / "report.md").read_text()
     models = {path.name for path in (tmp_path / "seed0" / "at-grpo-roles" / "train" / "models").iterdir()}
     assert models == {"scout", "planner"}
+    early = tmp_path / "seed0" / "at-grpo-roles" / "train" / "early"
+    assert {path.name for path in early.iterdir()} == models
 
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     lines.clear()
@@ -94,7 +100,7 @@ def test_arms_differ_only_in_what_they_are_about(tmp_path: Path) -> None:
         "solo-grpo": SOLO, "pair-grpo": PAIR, "at-grpo-shared": PAIR, "at-grpo-roles": PAIR
     }  # fmt: skip
     assert [config.algorithm.build().sampling for config in configs.values()] == ["episodes"] * 2 + ["tree"] * 2
-    assert {config.algorithm.build().loss.entropy_coef for config in configs.values()} == {0.01}
+    assert {config.algorithm.build().loss.entropy_coef for config in configs.values()} == {0.003}
     assert configs["at-grpo-roles"].role_map() == {"scout": "scout", "planner": "planner"}
     # No update can spend so little that the run would end by its number of updates.
     for config in configs.values():

@@ -9,7 +9,7 @@ import pytest
 
 import llm_envs
 from benchmarks.studies.short_plan_path import PAIR, SOLO
-from benchmarks.studies.walkers import WalkerPolicy, blind_walk
+from benchmarks.studies.walkers import WalkerPolicy, blind_walk, sighted_walk
 from llm_envs.planning.grid import Grid
 from llm_envs.tasks import Task
 from llm_envs.testing import check_env
@@ -98,6 +98,18 @@ def test_a_blind_walk_goes_to_the_goal_through_walls() -> None:
         assert walk[-1] == "r2c2"
         assert len(blind_walk(grid, 0, random.Random(seed), 0.5)) <= 16
     assert blind_walk(grid, 0, random.Random(1), 0.5) == blind_walk(grid, 0, random.Random(1), 0.5)
+
+
+def test_a_sighted_walk_is_a_shortest_way_and_slips_into_walls() -> None:
+    grid = Grid(("A#.", ".#.", "..G"))
+    assert sighted_walk(grid, 0, random.Random(0), 0.0) == ["r1c0", "r2c0", "r2c1", "r2c2"]
+    ends = set()
+    for seed in range(40):
+        walk = sighted_walk(grid, 0, random.Random(seed), 0.5)
+        assert len(walk) <= 12
+        assert not {"r0c1", "r1c1"} & set(walk[:-1])  # a walk into a wall ends there
+        ends.add(walk[-1])
+    assert {"r2c2", "r0c1"} <= ends
 
 
 async def test_the_walker_fails_and_succeeds_and_its_planner_repeats_what_was_seen_to_work() -> None:
