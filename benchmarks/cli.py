@@ -56,6 +56,7 @@ _USER_ERRORS = (
 _SESSION_ONLY = frozenset({"command", "out", "resume", "quiet", "concurrency", "action", "given", "dry_run", "entry"})
 
 _PLAY = {"run": run, "tournament": run_tournament}
+_CALLED = {"swap": "a swap test", "ablate": "an ablation", MATCHED: "a matched run"}
 _TO_NAME = {
     "run": "Name an environment, or go on with a run",
     "tournament": "Name a game, or go on with a tournament",
@@ -203,7 +204,8 @@ def _stored_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     else:
         found, stored = ACTION_OF[group.kind], group.arguments
     if found != action:
-        raise SettingsError(f"{arguments.out} holds a {found}. Go on with: {_resume(found, arguments.out)}")
+        what = _CALLED.get(found, f"a {found}")
+        raise SettingsError(f"{arguments.out} holds {what}. Go on with: {_resume(found, arguments.out)}")
     if not stored:
         raise SettingsError(f"{arguments.out} was not started from the command line; repeat its arguments to resume it")
     changed = [

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compare import compare_metric, pair_up
+from benchmarks.compare import compare_metric, pair_up, players_of
 from benchmarks.paired import holm
 from benchmarks.protocols.catalogue import ProtocolError
 from benchmarks.protocols.group import Group
 from benchmarks.protocols.seats import look_at, same_seats, seated
 from benchmarks.runner import RunSettings
 from benchmarks.task_values import find_metric, read_task_run
-from trainers.team import EVERYONE, Player, parse_policy_specs
+from trainers.team import EVERYONE, Player, parse_policy_specs, role_of
 
 __all__ = ["KIND", "assignments", "compare_swaps", "plan_swap"]
 
@@ -97,11 +97,11 @@ def compare_swaps(path: str | Path, group: Group, *, common: bool = False) -> di
         common: Compare the tasks and samples that both have, where some are missing.
 
     Returns:
-        A JSON object. ``own`` is the label of the team as it was given, ``value`` its success; ``assignments`` holds,
-        by label, ``policies`` (who plays each role), ``values`` of success, its own first, the ``difference`` (own
-        less exchanged, with 95 % ``interval``, ``p`` of the paired bootstrap over tasks and ``p_holm``, adjusted for
-        the number of assignments), and ``signs`` with the ``p`` of McNemar's exact test (several samples a task: of
-        the sign test).
+        A JSON object. ``own`` is the label of the team as it was given, ``value`` its success and ``policies`` who
+        plays each role; ``assignments`` holds, by label, ``sources`` (for each role the one whose policy sits in it),
+        ``values`` of success, those of the team as it was given first, the ``difference`` (own less exchanged, with
+        95 % ``interval``, ``p`` of the paired bootstrap over tasks and ``p_holm``, adjusted for the number of
+        assignments), and ``signs`` with the ``p`` of McNemar's exact test (several samples a task: of the sign test).
 
     Raises:
         CompareError: If runs cannot be compared, because episodes are missing for example.
@@ -111,7 +111,8 @@ def compare_swaps(path: str | Path, group: Group, *, common: bool = False) -> di
     roles: Sequence[str] = group.about["roles"]
     first, *others = group.runs
     own = read_task_run(path / first)
-    players = {role: own.config["identity"]["policies"][role] for role in roles}
+    playing = players_of(own)
+    players = {role: next(playing[agent] for agent in own.agents if role in (agent, role_of(agent))) for role in roles}
     found: dict[str, Any] = {}
     for label in others:
         one, two = pair_up(own, read_task_run(path / label), common=common)

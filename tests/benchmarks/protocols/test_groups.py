@@ -157,6 +157,19 @@ def test_options_move_with_their_policy() -> None:
     assert list(runs) == ["solver.verifier", "solver.solver", "verifier.solver", "verifier.verifier"]
 
 
+def test_policies_that_differ_in_options_alone_are_told_apart() -> None:
+    command = "swap math-2agent --policy solver=replay:a --policy verifier=replay:a --option solver.x=1 --out s"
+    assert main(command.split()) == 2  # replay takes no options, and that is said before anything is played
+    assert not Path("s").exists()
+    players = {
+        "solver": Player("hf:a", {"system_prompt": "Solve."}),
+        "verifier": Player("hf:a", {"system_prompt": "?"}),
+    }
+    assert list(assignments(players, every=True)) == [
+        "solver.verifier", "solver.solver", "verifier.solver", "verifier.verifier",
+    ]  # fmt: skip
+
+
 def test_a_policy_without_a_role_stays() -> None:
     runs, _ = plan_swap(RunSettings("math-4agent", ["random", "solver=oracle", "refiner=replay:x"], n=2), every=False)
     assert dict(policy.split("=") for policy in runs["refiner.solver"].policies) == {

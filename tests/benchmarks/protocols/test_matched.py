@@ -74,6 +74,8 @@ class Silent:
 
     def stored(self, task_index: int, success: bool) -> None: ...
 
+    def began(self, task_index: int, sample: int) -> None: ...
+
     def played(self, episode: Episode) -> None: ...
 
 
@@ -398,14 +400,19 @@ def test_a_real_vote(capsys: pytest.CaptureFixture[str]) -> None:
     assert ",12,12," in Path("tables/runs.csv").read_text()
 
 
-def test_resumed_from_the_command_line() -> None:
+def test_resumed_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("run math-2agent --policy random -n 4 --out t --quiet".split()) == 0
-    assert main("matched t math-1agent --budget characters --temperature 0.5 --out s --quiet".split()) == 0
+    assert main("matched t math-1agent --budget characters --temperature 0.5 --out s".split()) == 0
+    said = capsys.readouterr().err.splitlines()
+    played = len(Path("s/episodes.jsonl").read_bytes().splitlines())
+    assert [line.partition(" ")[0] for line in said if "/" in line.partition(" ")[0]] == [f"{played}/{played}"]
     assert read_config("s")["identity"]["sampling"]["temperature"] == 0.5
     whole = Path("s/episodes.jsonl").read_bytes()
     Path("s/episodes.jsonl").write_bytes(whole[: len(whole) // 2])
     assert main("matched --resume --out s --quiet".split()) == 0
     assert Path("s/episodes.jsonl").read_bytes() == whole
+    assert main("run --resume --out s".split()) == 2
+    assert "s holds a matched run. Go on with: llm-bench matched --resume --out s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["matched t math-1agent --policy random --budget characters", "swap"])
