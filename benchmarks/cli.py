@@ -29,6 +29,7 @@ from benchmarks.runner import RunResult, RunSettings, SettingsError, run
 from benchmarks.tournament import run_tournament
 from benchmarks.tournament_summary import is_tournament
 from benchmarks.viewer.command import view_runs
+from llm_envs.console import PrintableFormatter
 from trainers.policies.base import MissingBackendError, PolicyError, PolicySpecError, Sampling
 from trainers.quiet import quieten_libraries
 from trainers.team import TeamError
@@ -92,10 +93,11 @@ def _set_up_logging(arguments: argparse.Namespace, errors: Console) -> None:
     quieten_libraries()
     if not getattr(arguments, "quiet", False):  # the bundled model is converted at its first use, for up to a minute
         logging.getLogger("trainers.models").setLevel(logging.INFO)
+    handler: logging.Handler = logging.StreamHandler()
     if errors.is_terminal:
-        logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
-    else:
-        logging.basicConfig(format="%(levelname)s: %(message)s")
+        handler = RichHandler(console=errors, show_path=False)
+    handler.setFormatter(PrintableFormatter("%(message)s" if errors.is_terminal else "%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
 
 
 def _play(arguments: argparse.Namespace, argv: list[str], errors: Console) -> int:

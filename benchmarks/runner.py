@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -20,7 +21,7 @@ from llm_envs.registration import arguments
 from llm_envs.task_files import looks_like_path
 from llm_envs.tasks import TaskSet, stable_hash
 from trainers.policies.base import Policy, PolicyError, PolicySpecError, Sampling, make_policy, parse_spec
-from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pending, play
+from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, pending, play, run_episode
 from trainers.rollout.records import Episode
 from trainers.team import Team, assign_players, parse_policy_specs
 
@@ -131,6 +132,9 @@ class Observer(Protocol):
 
     def stored(self, task_index: int, success: bool) -> None:
         """An episode of an earlier session is there already."""
+
+    def began(self, task_index: int, sample: int) -> None:
+        """An episode begins."""
 
     def played(self, episode: Episode) -> None:
         """An episode ended or failed."""
@@ -338,6 +342,10 @@ async def _play(
         failed += episode.error is not None
         observer.played(episode)
 
+    async def begin(env: Any, team: Team, job: Job, *, executor: Executor | None = None) -> Episode:
+        observer.began(job.task_index, job.sample)
+        return await run_episode(env, team, job, executor=executor)
+
     try:
         with fewer_collections():
             await play(
@@ -347,6 +355,7 @@ async def _play(
                 keep,
                 concurrency=concurrency,
                 max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
+                run=begin,
             )
     except TooManyFailuresError as error:
         return failed, str(error)

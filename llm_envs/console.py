@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from typing import Any
 
@@ -33,3 +34,11 @@ def read_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log records for a terminal: what a model or a server said is shown, and not obeyed."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record, with its control characters as escapes (see :func:`printable`)."""
+        return printable(super().format(record))

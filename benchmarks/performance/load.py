@@ -107,6 +107,9 @@ class Watch:
     def stored(self, task_index: int, success: bool) -> None:
         """Nothing is stored before."""
 
+    def began(self, task_index: int, sample: int) -> None:
+        """An episode begins."""
+
     def played(self, episode: Episode) -> None:
         """An episode ended."""
         self.turns += len(episode.turns)

@@ -33,6 +33,8 @@ class Remember:
     def stored(self, task_index: int, success: bool) -> None:
         self.found.append((task_index, success))
 
+    def began(self, task_index: int, sample: int) -> None: ...
+
     def played(self, episode: Episode) -> None:
         self.episodes.append(episode)
 

@@ -59,6 +59,8 @@ class Reading:
 
     def stored(self, task_index: int, success: bool) -> None: ...
 
+    def began(self, task_index: int, sample: int) -> None: ...
+
     def played(self, episode: Episode) -> None:
         line = self._file.readline()
         assert line.endswith(b"\n"), "the episode is not in the file yet"

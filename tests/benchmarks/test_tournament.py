@@ -46,6 +46,8 @@ class Watcher:
     def stored(self, task_index: int, success: bool) -> None:
         pass
 
+    def began(self, task_index: int, sample: int) -> None: ...
+
     def played(self, episode: Episode) -> None:
         self.played_ids.append(episode.id)
 
