@@ -10,7 +10,7 @@ from benchmarks.studies.dr_mas_arms import ARMS, SWEEP_ARMS
 __all__ = ["page"]
 
 SPIKE = 3.0
-"""A spike ratio that is worth a name: no run with agent-wise statistics and mild rewards comes near it."""
+"""A spike ratio from which on the page names a regime."""
 
 
 def page(report: Mapping[str, Any], plot: str) -> str:

@@ -113,9 +113,8 @@ def write_plot(report: Path) -> None:
             if value is not None and value["interval"] is not None:
                 low, high = value["interval"]
                 row = place + 0.25 * (color - 0.5)
-                label = ARMS[arm].label if place == 0 else None
                 success.plot([max(low, -1), min(high, 1)], [row, row], color=f"C{color}", linewidth=1)
-                success.plot([value["mean"]], [row], "o", color=f"C{color}", markersize=4, label=label)
+                success.plot([value["mean"]], [row], "o", color=f"C{color}", markersize=4)
     success.axvline(0, color="k", linewidth=0.7)
     success.set_yticks(range(len(names)), names, fontsize=8)
     success.set(xlabel="held-out success less that of dr_mas, 95 %", xlim=(-1, 1), title="Success")
@@ -123,14 +122,14 @@ def write_plot(report: Path) -> None:
         for place, name in enumerate(names):
             seeds = found["regimes"][name]["arms"].get(arm, {}).get("spike", {}).get("seeds", [])
             row = place + 0.25 * (color - 1)
-            label = ARMS[arm].label if place == 0 else None
-            spikes.plot(seeds, [row] * len(seeds), "o", color=f"C{color}", markersize=3, label=label)
+            spikes.plot(seeds, [row] * len(seeds), "o", color=f"C{color}", markersize=3)
+        spikes.plot([], [], "o", color=f"C{color}", label=ARMS[arm].label)
     spikes.set_yticks(range(len(names)), names, fontsize=8)
     spikes.set(xscale="log", xlabel="max/median gradient norm, every seed", title="Spikes")
     for axis in (success, spikes):
         axis.invert_yaxis()
         axis.grid(axis="x", alpha=0.3)
-        axis.legend(fontsize=8)
+    spikes.legend(fontsize=8)
     figure.savefig(report.with_suffix(".png"), dpi=80)
     plt.close(figure)
 

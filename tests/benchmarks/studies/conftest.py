@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.studies import dr_mas_search
 from benchmarks.studies.short_plan_path import PAIR, SOLO, register
 from llm_envs.registration import EnvSpec, registry
 
@@ -16,5 +17,6 @@ _SPECS: dict[str, EnvSpec] = {}  # an id can be given to PettingZoo only once
 def study_envs() -> Iterator[None]:
     registry.update(_SPECS)
     register()
+    dr_mas_search.register()
     yield
-    _SPECS.update({env_id: registry.pop(env_id) for env_id in (SOLO, PAIR)})
+    _SPECS.update({env_id: registry.pop(env_id) for env_id in (SOLO, PAIR, dr_mas_search.SEARCH)})
