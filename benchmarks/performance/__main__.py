@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmarks.context import describe_machine, describe_source, package_versions
 from benchmarks.performance.forks import measure_forks
 from benchmarks.performance.games import measure_games, missing_peers
+from benchmarks.performance.learner import measure_learner, missing_trl
 from benchmarks.performance.load import measure_load
 from benchmarks.performance.measure import Measurement
 from benchmarks.performance.retrieval import measure_retrieval
@@ -42,9 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_schedule(),
         *measure_load(),
         *measure_retrieval(),
+        *measure_learner(),
     ]
     console.print(_table(measurements))
-    for line in missing_peers():
+    for line in [*missing_peers(), *missing_trl()]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     record = {
