@@ -166,6 +166,8 @@ def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> tupl
         warmup_steps=policy.warmup_updates * steps,
         total_steps=None if policy.schedule == "constant" else config.updates_of(name) * steps,
         min_lr_ratio=policy.final_learning_rate,
+        minibatch_by=policy.minibatch_by,
+        packing=policy.packing,
         micro_batch_tokens=policy.micro_batch_tokens,
         temperature=policy.sampling.temperature,
         gradient_checkpointing=policy.gradient_checkpointing,

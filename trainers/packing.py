@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Ints", "Layout", "Row", "Tree", "common_prefix", "lay_out", "pack_rows", "plan_trees", "split_trees"]
 
+_MASK_ENTRIES = 2**28
+
 Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -58,8 +60,8 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
     Args:
         sequences: N sequences of at least one token.
         max_tokens: Bound on the tokens of a micro-batch, padding included (rows × longest row). A sequence above it is
-            alone in its micro-batch. With it the attention masks of a micro-batch have at most ``max_tokens``²
-            entries, and far fewer where rows are short.
+            alone in its micro-batch. Attention masks have ``max_tokens`` × longest row entries, so trees are cut
+            earlier where that would be more than 2²⁸.
         attention_cost: What attention to one more token costs, over all the rest that is computed of a token.
 
     Returns:
@@ -72,7 +74,7 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
     shared = np.zeros(len(order), dtype=np.int64)
     for k in range(1, len(order)):
         shared[k] = common_prefix(sequences[order[k - 1]], sequences[order[k]])
-    spans = split_trees(lengths, shared, max_tokens, attention_cost)
+    spans = split_trees(lengths, shared, min(max_tokens, _MASK_ENTRIES // max_tokens), attention_cost)
     sizes = [int(lengths[start:stop].sum() - shared[start + 1 : stop].sum()) for start, stop in spans]
     chains = [size == int(lengths[start:stop].max()) for size, (start, stop) in zip(sizes, spans, strict=True)]
     plans = [pack_rows(sizes, max_tokens, fill=fill) for fill in (False, True)]

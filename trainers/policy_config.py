@@ -78,6 +78,9 @@ class PolicyConfig(Section):
         max_grad_norm: The norm that the gradient of the policy is clipped to.
         epochs: Passes over a batch.
         minibatches: Optimiser steps a pass.
+        minibatch_by: ``prompt`` keeps the turns of a prompt together in a minibatch, ``turn`` shuffles each by itself.
+        packing: ``shared`` computes a prefix that turns have in common once, ``padded`` for each of them; the same but
+            for rounding.
         micro_batch_tokens: Most tokens in one forward pass; bounds memory, changes no result.
         gradient_checkpointing: Recompute activations in the backward pass; slower, less memory.
         sampling: How its completions are drawn.
@@ -100,6 +103,8 @@ class PolicyConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     epochs: int = Field(1, ge=1)
     minibatches: int = Field(1, ge=1)
+    minibatch_by: Literal["prompt", "turn"] = "prompt"
+    packing: Literal["shared", "padded"] = "shared"
     micro_batch_tokens: int = Field(4096, ge=1)
     gradient_checkpointing: bool = False
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
