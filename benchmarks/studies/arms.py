@@ -76,6 +76,7 @@ class StudySettings:
         minibatches: Optimiser steps an update.
         entropy_coef: Weight of the entropy bonus.
         refills: Further rounds for groups without signal, at most.
+        choose: The candidate that a tree goes on with: ``argmax``, ``softmax``, ``random`` or ``first``.
         early_tokens: An arm is evaluated as it was when it had generated this many tokens, too; 0 is not.
     """
 
@@ -93,8 +94,8 @@ class StudySettings:
     skill: float = 0.6
     sft_learning_rate: float = 2e-3
     slip_tasks: int = 2500
-    slip_skill: float = 0.25
-    slip_noise: float = 0.5
+    slip_skill: float = 0.0
+    slip_noise: float = 0.7
     slip_learning_rate: float = 1e-3
     candidates: int = 8
     solo_tasks: int = 64
@@ -104,6 +105,7 @@ class StudySettings:
     minibatches: int = 4
     entropy_coef: float = 0.003
     refills: int = 3
+    choose: str = "argmax"
     early_tokens: int = 0
 
     @property
@@ -137,7 +139,8 @@ def train_config(arm: Arm, settings: StudySettings, models: Mapping[str, Path], 
             "algorithm": {
                 "preset": arm.preset,
                 "loss": {"entropy_coef": settings.entropy_coef},
-                "overrides": {"fold_penalties": True},
+                "overrides": {"fold_penalties": True}
+                | ({"choose": settings.choose} if arm.preset == "at_grpo" else {}),
             },
             "policies": {
                 role.replace("*", "all"): {

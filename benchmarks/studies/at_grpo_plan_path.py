@@ -292,7 +292,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if field.type == "bool":
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default)
         else:
-            kind = int if field.type == "int" else float
+            kind = {"int": int, "float": float}.get(str(field.type), str)
             parser.add_argument(flag, type=kind, default=field.default, help=f"default: {field.default}")
     given = vars(parser.parse_args(argv))
     settings = StudySettings(**{field.name: given[field.name] for field in dataclasses.fields(StudySettings)})
