@@ -79,7 +79,7 @@ def test_a_published_recipe_is_set_up_to_the_first_episode(name, stand_ins, tmp_
 @pytest.mark.parametrize("name", LAPTOP)
 def test_a_recipe_for_a_laptop_runs(name, bytewise, tmp_path):
     """One update of one task, with a tiny model in place of the bundled one."""
-    config = load_config(name, ["updates=1", "tasks_per_update=1", "samples_per_task=2"])
+    config = load_config(name, ["updates=1", "tasks_per_update=1", "samples_per_task=2", "policies.*.warmup_updates=0"])
     values = config.model_dump()
     for policy in values["policies"].values():
         if not PolicyConfig(**policy).scripted:

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trainers.models import build_tiny_model
 from trainers.policies import Completion, PolicyError, Request, Sampling, make_policy
 from trainers.policies.batching import Batcher, Job
+from trainers.policies.chat import Prompter
 from trainers.policies.decode import processed_logprobs
 from trainers.policies.hf import HFPolicy
 
@@ -165,6 +166,18 @@ async def test_system_prompt_comes_first(tiny_model: Path) -> None:
     async with make_policy(f"hf:{tiny_model}", system_prompt="Be kind.") as policy:
         (completion,) = await policy.generate(Request("Hi", "a_0", Sampling(max_tokens=1), seed=0))
     assert tokenizer.decode(completion.prompt_ids) == "<|system|>Be kind.<|im_end|><|user|>Hi<|im_end|><|assistant|>"
+
+
+def test_a_prompt_is_tokenised_once(tiny_model: Path) -> None:
+    prompter = Prompter(AutoTokenizer.from_pretrained(tiny_model))
+    asked: list[str] = []
+    text = prompter.text
+    prompter.text = lambda observation: asked.append(observation) or text(observation)  # type: ignore[method-assign,func-returns-value]
+    first = [prompter.encode(f"prompt {number % 3}") for number in range(9)]
+    assert asked == ["prompt 0", "prompt 1", "prompt 2"]
+    fresh = Prompter(prompter.tokenizer)
+    assert first == [fresh.encode(f"prompt {number % 3}") for number in range(9)]
+    assert len(set(first)) == 3
 
 
 async def test_a_base_model_gets_the_raw_text(tmp_path: Path) -> None:
