@@ -232,8 +232,8 @@ def _gradient(model: Any, update: Callable[[], object]) -> dict[str, torch.Tenso
 
     def keep(name: str) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
-            assert parameter.grad is not None
-            found[name] = parameter.grad
+            if parameter.grad is not None:
+                found[name] = parameter.grad
 
         return hook
 
