@@ -240,7 +240,7 @@ def load_suite(source: str | Path | Mapping[str, Any]) -> SuiteConfig:
 
     Example:
         >>> load_suite("quick").entries[0].env
-        'math-2agent'
+        'math-1agent'
     """
     if isinstance(source, Mapping):
         return _validate(source, "the suite")
