@@ -37,6 +37,7 @@ __all__ = [
     "default_folder",
     "load_policy",
     "make_env",
+    "play_jobs",
     "play_missing",
     "prepared",
     "run",
@@ -258,7 +259,10 @@ async def play_missing(
         observer.start(out, str(config["context"]["label"]), len(jobs))
         for stored in folder.stored:
             observer.stored(stored.task_index, stored.success)
-        failed, gave_up = await _play(folder, env, team, jobs, settings.concurrency, observer, go_on or _always)
+        missing: Iterable[Job] = pending(jobs, folder.done)
+        if go_on is not None:
+            missing = takewhile(lambda _: go_on(), missing)
+        failed, gave_up = await play_jobs(folder, env, team, missing, settings.concurrency, observer)
         if len(folder) == len(jobs):
             folder.sort()
         return RunResult(out, len(jobs), len(folder), failed, gave_up)
@@ -325,21 +329,38 @@ def default_folder(env: str, specs: Iterable[str]) -> Path:
     return path
 
 
-async def _play(
+async def play_jobs(
     folder: ResultsFolder,
     env: Any,
     team: Team | Callable[[Job], Team],
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     concurrency: int,
     observer: Observer,
-    go_on: Callable[[], bool],
+    stored: Callable[[Episode], None] = lambda episode: None,
 ) -> tuple[int, str | None]:
+    """Play jobs and store every episode in an open folder.
+
+    Args:
+        folder: Where to.
+        env: The environment, of which forks are played.
+        team: Who plays, or who plays a job.
+        jobs: What to play. Read as episodes start.
+        concurrency: Episodes in flight.
+        observer: Is told of each episode.
+        stored: Is called with each episode that was stored, before the next job is taken.
+
+    Returns:
+        How many episodes failed, and why it gave up, or None.
+    """
     failed = 0
 
     def keep(episode: Episode) -> None:
         nonlocal failed
         folder.add(episode)
-        failed += episode.error is not None
+        if episode.error is None:
+            stored(episode)
+        else:
+            failed += 1
         observer.played(episode)
 
     async def begin(env: Any, team: Team, job: Job, *, executor: Executor | None = None) -> Episode:
@@ -351,7 +372,7 @@ async def _play(
             await play(
                 env.unwrapped.fork,  # shares the loaded tasks; the environment itself is never played
                 team,
-                takewhile(lambda _: go_on(), pending(jobs, folder.done)),
+                jobs,
                 keep,
                 concurrency=concurrency,
                 max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, concurrency),
@@ -360,10 +381,6 @@ async def _play(
     except TooManyFailuresError as error:
         return failed, str(error)
     return failed, None
-
-
-def _always() -> bool:
-    return True
 
 
 def _check_stored(folder: ResultsFolder, tasks: TaskSet, jobs: Sequence[Job]) -> None:

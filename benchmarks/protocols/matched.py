@@ -19,10 +19,10 @@ from typing import Any
 from benchmarks.protocols.budget import Budget, TeamRun, cost_of
 from benchmarks.protocols.catalogue import ProtocolError
 from benchmarks.results import EPISODES, ResultsError, ResultsFolder, read_lines
-from benchmarks.runner import MIN_FAILURES_IN_A_ROW, Observer, RunResult, RunSettings, make_env, prepared
+from benchmarks.runner import Observer, RunResult, RunSettings, make_env, play_jobs, prepared
 from llm_envs.tasks import TaskSet
 from trainers.policies.base import Policy, Sampling, make_policy
-from trainers.rollout.episodes import Job, TooManyFailuresError, make_jobs, play
+from trainers.rollout.episodes import Job, make_jobs
 from trainers.rollout.records import Episode
 from trainers.team import EVERYONE, Player, parse_policy_specs
 
@@ -147,19 +147,13 @@ async def play_matched(
         it.config["identity"].update(samples=None, budget=budget.to_json())
         with ResultsFolder(it.out, it.config, resume=settings.resume, save_tokens=settings.save_tokens) as folder:
             jobs = BudgetJobs(budget, settings.seed, _stored_costs(folder, team))
-            planned = len(folder.done) + jobs.unfinished
+            planned = len(folder) + jobs.unfinished
             observer.start(it.out, str(it.config["context"]["label"]), planned)
             for stored in folder.stored:
                 observer.stored(stored.task_index, stored.success)
-            failed = 0
 
-            def keep(episode: Episode) -> None:
-                nonlocal failed, planned
-                folder.add(episode)
-                if episode.error is not None:
-                    failed += 1
-                    observer.played(episode)
-                    return
+            def spend(episode: Episode) -> None:
+                nonlocal planned
                 cost = cost_of(episode.to_dict(tokens=False, timings=False), budget.unit)
                 if cost == 0:
                     raise ProtocolError(
@@ -169,19 +163,11 @@ async def play_matched(
                 if jobs.played(Job(episode.task_index, episode.sample, episode.seed), cost):
                     planned += 1
                     grown(planned)
-                observer.played(episode)
 
-            gave_up = None
-            try:
-                await play(
-                    it.env.unwrapped.fork, it.team, jobs, keep, concurrency=settings.concurrency,
-                    max_failures_in_a_row=max(MIN_FAILURES_IN_A_ROW, settings.concurrency),
-                )  # fmt: skip
-            except TooManyFailuresError as error:
-                gave_up = str(error)
+            failed, gave_up = await play_jobs(folder, it.env, it.team, jobs, settings.concurrency, observer, spend)
             if not jobs.unfinished:
                 folder.sort()
-            return RunResult(it.out, planned, len(folder.done), failed, gave_up)
+            return RunResult(it.out, planned, len(folder), failed, gave_up)
 
 
 def _check_environment(env: Any, team: TeamRun) -> None:
