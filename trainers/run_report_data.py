@@ -12,6 +12,7 @@ from typing import Any
 from gymnasium import error
 
 import llm_envs
+from trainers.folder_lock import LOCK, Writer, find_writer
 from trainers.tracking import METRICS_FILE, STOPPED_FILE, VERSIONS_FILE, is_torn, read_metrics
 
 CONFIG_FILE = "config.json"
@@ -36,6 +37,7 @@ class RunData:
         stopped: Why the run stopped itself, ``{"update", "error", "message"}``, or None.
         torn: Whether the last metric line is cut off, and left out.
         finished: Whether its trained models were saved, which is the last thing a run does.
+        writer: Who writes to its folder, or wrote to it last; None where the folder does not say.
     """
 
     name: str
@@ -46,6 +48,7 @@ class RunData:
     stopped: dict[str, Any] | None = None
     torn: bool = False
     finished: bool = False
+    writer: Writer | None = None
 
     @property
     def names(self) -> list[str]:
@@ -136,6 +139,7 @@ def read_run(path: Path, name: str | None = None) -> RunData:
         stopped=stopped if isinstance(stopped, dict) else None,
         torn=is_torn(path),
         finished=(path / "models").is_dir(),
+        writer=find_writer(path) if (path / LOCK).exists() else None,
     )
 
 

@@ -13,6 +13,7 @@ from importlib import resources
 from statistics import median
 from typing import Any
 
+from trainers.folder_lock import Writer
 from trainers.run_report_alarms import CHECKED, Alarm
 from trainers.run_report_charts import Chart, Line, draw, number, swatch
 from trainers.run_report_data import Points, RunData, flat
@@ -73,7 +74,7 @@ def _state(run: RunData, named: bool) -> str:
     elif run.finished and (planned is None or run.updates >= planned or run.setting("token_budget") is not None):
         state = f"{done}; finished."
     else:
-        state = f"{done}; not finished: it is still going, or was ended from outside."
+        state = f"{done}; not finished: {_standing(run.writer)}."
     notes = [f"{run.name}: {state}" if named else state[0].upper() + state[1:]]
     if len(run.rows) == 1:
         notes.append("There is one line of metrics so far, so the charts show points and no trend.")
@@ -87,6 +88,18 @@ def _state(run: RunData, named: bool) -> str:
     if run.zero_sum:
         notes.append("Its environment is a zero-sum game: success is the share of games that somebody won by play.")
     return " ".join(notes)
+
+
+def _standing(writer: Writer | None) -> str:
+    """Say why a run is not finished."""
+    if writer is None:
+        return "it is still going, or was ended from outside"
+    process = f"process {writer.pid}" if writer.pid else "another process"
+    return {
+        "running": f"{process} is at work on it",
+        "killed": f"{process} was killed, or its machine went down",
+        "closed": "it was interrupted",
+    }[writer.state]
 
 
 def _alarms(runs: Sequence[RunData], alarms: Sequence[Sequence[Alarm]]) -> str:

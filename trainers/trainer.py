@@ -27,6 +27,7 @@ from trainers.collecting import Collector
 from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.evaluating import Evaluator
+from trainers.folder_lock import FolderBusyError, FolderLock, busy, find_writer
 from trainers.learner import Learner, NonFiniteGradient
 from trainers.measuring import fit_critics, measure
 from trainers.members import Member, build_members, build_team, check_policies, close_members
@@ -144,8 +145,12 @@ class Trainer:
                 stop is beside them, as ``checkpoints/stopped-…``.
             GradientSpike: An agent's gradient norm stands out by more than ``max_gradient_spike``.
             CheckpointError: A checkpoint could not be written or read.
-            RunError: No episode of a batch could be played, or the tasks have changed since the run began.
+            RunError: No episode of a batch could be played, the tasks have changed since the run began, or another
+                process is at work in the folder.
         """
+        writer = find_writer(self.run_dir)
+        if writer.state == "running":  # before models are loaded for nothing
+            raise RunError(busy(self.run_dir, writer.pid))
         if self.config.threads is not None:
             import torch
 
@@ -157,11 +162,19 @@ class Trainer:
             for name in self.members:
                 self._agents_of(name)
                 self._check_player(name)
-            note_config(self.run_dir, self.config)
-            return await self._loop()
+            with self._lock():
+                note_config(self.run_dir, self.config)
+                return await self._loop()
         finally:
             await close_members(self.members)
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def _lock(self) -> FolderLock:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            return FolderLock(self.run_dir)
+        except FolderBusyError as problem:
+            raise RunError(str(problem)) from None
 
     async def _loop(self) -> TrainResult:
         if self._saved is not None:
