@@ -98,7 +98,7 @@ class StudySettings:
     hidden: int = 64
     layers: int = 2
     hands: int = 1000
-    epochs: int = 2
+    epochs: int = 5
     eval_hands: int = 500
 
 
@@ -194,23 +194,22 @@ def _run(arm: str, settings: StudySettings, warm: Path, folder: Path, seed: int,
     curve: list[dict[str, float]] = []
 
     def progress(step: Progress) -> None:
-        player = trainer.members["player"]
-        policy: Any = player.policy
-        strategy, other = read_strategy(player.learner, policy.tokenizer, prompts)
+        player: Any = trainer.members["player"]
+        strategy, unusable = read_strategy(player.learner.model, player.policy.tokenizer, prompts)
         strategies.append(strategy)
         curve.append(
             {
                 "update": step.update,
                 "exploitability": exploitability(strategy),
                 "value": value_against_equilibrium(strategy),
-                "other_text": other,
+                "unusable": unusable,
             }
         )
         if step.update % 10 == 0:
             last = curve[-1]
             log(
                 f"seed {seed}, {arm}: update {step.update}, exploitability {last['exploitability']:.3f}, "
-                f"against the equilibrium {last['value']:+.3f}, other text {last['other_text']:.4f}"
+                f"against the equilibrium {last['value']:+.3f}, unusable {last['unusable']:.4f}"
             )
 
     clock = time.process_time()

@@ -45,7 +45,7 @@ def gather(
             summary[f"{which}_fall"] = _ratio([before / after for before, after in zip(start, ends, strict=True)])
         summary["start_value"] = _mean([run["start"]["value"] for run in found])
         summary["played"] = [_mean([run["played"][at] for run in found]) for at in (0, -1)]
-        summary["other_text"] = max(run["last"]["other_text"] for run in found)
+        summary["unusable"] = max(run["last"]["unusable"] for run in found)
         arms[label] = {"runs": [_rounded(run) for run in found], "summary": summary}
     seconds = sum(warm_s) + sum(run["seconds"] for found in runs.values() for run in found)
     return {
@@ -137,9 +137,10 @@ def _setting(report: Mapping[str, Any]) -> str:
         f"AdamW (first moment 0.9, second {settings['second_moment']:g}); with a KL term of weight {settings['kl']:g} "
         "(k2 in the loss) that pulls towards the warm start, which between legal moves is an entropy bonus; without "
         "momentum (first moment 0); and with both changes.\n\n"
-        "After every update the model's exact probability of each legal answer at the twelve decisions gives its "
-        "strategy, that strategy's exploitability (OpenSpiel's `exploitability`, chips a hand, 0 in an equilibrium) "
-        "and its value against the equilibrium (0 at most on average over both seats). A fall is taken from the warm "
+        "After every update the exact probabilities of the model's answers at the twelve decisions, each read as the "
+        "game reads it, give its strategy (unusable texts left out), that strategy's exploitability (OpenSpiel's "
+        "`exploitability`, chips a hand, 0 in an equilibrium) and its value against the equilibrium (0 at most on "
+        "average over both seats). A fall is taken from the warm "
         f"start or from moves at random ({report['random']['exploitability']:.3f}), whichever is less. The average is "
         "the policy that draws an iterate of the second half anew for each hand. No iterate was chosen by its result. "
         f"{seeds} seeds, which differ in weights, warm start, deals and draws; 95 % intervals by Student's t (falls: "
@@ -187,8 +188,8 @@ def _findings(report: Mapping[str, Any]) -> list[str]:
         before, after = found["played"]
         lines.append(
             f"- {label}, hands played against the equilibrium (`evaluation.opponent: oracle`, both seats): "
-            f"{_cell(before, sign=True)} chips a hand at the start, {_cell(after, sign=True)} at the end. At the end, "
-            f"at most {100 * found['other_text']:.2g} % of the texts at any decision are no such answer."
+            f"{_cell(before, sign=True)} chips a hand at the start, {_cell(after, sign=True)} at the end, "
+            f"where at no decision more than {100 * found['unusable']:.2g} % of the texts are unusable."
         )
     return ["\n".join(lines)]
 

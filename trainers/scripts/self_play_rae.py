@@ -56,7 +56,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--momentum", type=float, default=0.0, help="AdamW's first moment decay (usual: 0.9, which runs in circles)")
     add("--kl", type=float, default=0.1, help="weight of the divergence from the warm start (published: 0)")
     add("--hands", type=int, default=1000, help="games at random that the warm start is shown")
-    add("--epochs", type=int, default=2, help="passes over them")
+    add("--epochs", type=int, default=5, help="passes over them")
     add("--seed", type=int, default=0, help="of the weights, the deals and every draw")
     return parser.parse_args(argv)
 
@@ -89,7 +89,7 @@ async def train(args: argparse.Namespace) -> list[tuple[float, float]]:
     team = Team.single(policy, Sampling(temperature=args.temperature, max_tokens=MAX_TOKENS))  # both seats
 
     history, prompts = [], decisions(env.fork())
-    strategy, _ = read_strategy(learner, policy.tokenizer, prompts)
+    strategy, _ = read_strategy(learner.model, policy.tokenizer, prompts)
     print(f"warm start  exploitability {kuhn_poker.exploitability(strategy, strategy):.3f}")
     for update in range(1, args.updates + 1):
         # 1. Play the policy against itself.
@@ -106,7 +106,7 @@ async def train(args: argparse.Namespace) -> list[tuple[float, float]]:
         done = learner.update(samples)
         await sync.push(learner.model, version=update)
 
-        strategy, _ = read_strategy(learner, policy.tokenizer, prompts)
+        strategy, _ = read_strategy(learner.model, policy.tokenizer, prompts)
         exploitability = float(kuhn_poker.exploitability(strategy, strategy))
         history.append((float(np.mean([turn.invalid is not None for turn in turns])), exploitability))
         seats = "  ".join(f"b {value:6.3f}" for _, value in sorted(baseline.state_dict()["values"].items()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
+import contextlib
 import random
 import re
 import shutil
@@ -19,20 +19,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import llm_envs
 from llm_envs.games import kuhn_poker
+from llm_envs.games.base import bracketed
+from llm_envs.parsing import InvalidAction
 from trainers.env_texts import env_texts
 from trainers.models import build_tiny_model
 from trainers.policies import Completion, Policy, Request
 from trainers.policies.base import candidate_seed
+from trainers.policies.chat import completion_text
 from trainers.quiet import quieten_libraries
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.sft import SFTConfig, sft
 from trainers.team import Team
 
-__all__ = ["MAX_TOKENS", "Beginner", "Point", "decisions", "read_strategy", "warm_start"]
+__all__ = ["MAX_TOKENS", "Beginner", "Point", "answer_chances", "decisions", "read_strategy", "warm_start"]
 
 MAX_TOKENS = 3
 """Tokens of an answer: the card, the move, the end."""
@@ -56,7 +57,7 @@ class Beginner(Policy):
 
 
 async def warm_start(
-    folder: Path, seed: int, *, hands: int = 1000, epochs: int = 2, hidden: int = 64, layers: int = 2
+    folder: Path, seed: int, *, hands: int = 1000, epochs: int = 5, hidden: int = 64, layers: int = 2
 ) -> Path:
     """A tiny model with the words of the game, fine-tuned on a beginner's answers; returns its folder.
 
@@ -108,29 +109,64 @@ def decisions(env: Any) -> dict[Point, str]:
     return prompts
 
 
-def read_strategy(learner: Any, tokenizer: Any, prompts: Mapping[Point, str]) -> tuple[dict[Point, float], float]:
-    """The policy's chance to bet or call at each decision, exactly, and the largest chance of any other text.
+def read_strategy(model: Any, tokenizer: Any, prompts: Mapping[Point, str]) -> tuple[dict[Point, float], float]:
+    """The policy's chance to bet or call at each decision, exactly, and the largest chance of an unusable text.
 
-    A move's chance is that of the three answers that name a card, rightly or not, make the move, and end. The chances
-    of the two legal moves are scaled to add up to 1.
+    The chance of a move is that of all texts which the game reads as this move (:func:`answer_chances`). The chances of
+    the two legal moves are scaled to add up to 1; what is missing is unusable, or too rare to be followed.
     """
-    asked, answers = [], []
-    for (_, line), prompt in prompts.items():
+    strategy, unusable = {}, 0.0
+    for (card, line), chances in zip(prompts, answer_chances(model, tokenizer, list(prompts.values())), strict=True):
+        cautious, aggressive = sorted(kuhn_poker.legal_moves(line), key=kuhn_poker.is_aggressive)
+        found = {f"[{cautious}]": 0.0, f"[{aggressive}]": 0.0}
+        for text, chance in chances.items():
+            with contextlib.suppress(InvalidAction):
+                move = bracketed(text)
+                if move in found:
+                    found[move] += chance
+        usable = sum(found.values())
+        strategy[card, line] = found[f"[{aggressive}]"] / usable if usable else 0.5
+        unusable = max(unusable, 1 - usable)
+    return strategy, unusable
+
+
+def answer_chances(
+    model: Any, tokenizer: Any, prompts: Sequence[str], *, max_tokens: int = MAX_TOKENS, floor: float = 1e-3
+) -> list[dict[str, float]]:
+    """The texts that a model answers each prompt with at temperature 1, and their exact chances.
+
+    Beginnings less likely than ``floor`` are not followed, so the chances of a prompt may add up to less than 1.
+    """
+    import torch
+
+    asked = []
+    for prompt in prompts:
         message = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-        for move in sorted(kuhn_poker.legal_moves(line), key=kuhn_poker.is_aggressive):
-            for card in kuhn_poker.CARDS:
-                asked.append(ids)
-                words = (f"{card}.", f"[{move}]", tokenizer.eos_token)
-                answers.append([tokenizer.convert_tokens_to_ids(word) for word in words])
-    found = [math.exp(float(logs.double().sum())) for logs in learner.logprobs(asked, answers)]
-    chances = np.reshape(found, (len(prompts), 2, len(kuhn_poker.CARDS))).sum(axis=2)
-    strategy, other = {}, 0.0
-    for point, row in zip(prompts, chances, strict=True):
-        cautious, aggressive = map(float, row)
-        strategy[point] = aggressive / (cautious + aggressive)
-        other = max(other, 1 - cautious - aggressive)
-    return strategy, other
+        asked.append(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False))
+    found: list[dict[str, float]] = [{} for _ in prompts]
+    begun: dict[tuple[int, tuple[int, ...]], float] = {(number, ()): 1.0 for number in range(len(prompts))}
+    for step in range(max_tokens):
+        rows = [[*asked[number], *said] for number, said in begun]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        with torch.no_grad():
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        last = torch.tensor([len(row) - 1 for row in rows])
+        table = logits[torch.arange(len(rows)), last].double().softmax(dim=-1)
+        longer: dict[tuple[int, tuple[int, ...]], float] = {}
+        for ((number, said), before), row in zip(begun.items(), table, strict=True):
+            for token in torch.nonzero(row * before >= floor).flatten().tolist():
+                chance = before * float(row[token])
+                if token == tokenizer.eos_token_id or step + 1 == max_tokens:
+                    text = completion_text(tokenizer, (*said, token), ())
+                    found[number][text] = found[number].get(text, 0.0) + chance
+                else:
+                    longer[number, (*said, token)] = chance
+        begun = longer
+        if not begun:
+            break
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -138,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the model; must not exist")
     parser.add_argument("--hands", type=int, default=1000, help="hands that it is shown")
-    parser.add_argument("--epochs", type=int, default=2, help="passes over them")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over them")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the moves")
     given = parser.parse_args(argv)
     if given.out.exists():

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 import re
 from fractions import Fraction
-from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import llm_envs
 from llm_envs.games import kuhn_poker
+from trainers.algorithms.loss_config import LossConfig
+from trainers.learner import Learner
+from trainers.learner_config import LearnerConfig
+from trainers.models import build_tiny_model
 from trainers.policies import Request, Sampling
 from trainers.scripts import at_grpo, dr_mas, grpo, self_play_rae, tiny_kuhn_player
 
@@ -91,41 +95,57 @@ async def test_a_beginner_names_its_card_and_moves_at_random():
         assert all(70 <= said.count(text) <= 130 for text in legal)
 
 
-def test_the_strategy_is_that_of_the_policy():
-    """Made-up learners that play by the words of their prompt: what they play is found, cards may be named wrongly."""
+def test_the_strategy_is_that_of_the_answers(monkeypatch):
+    """Each text counts as the move that the game reads in it, and unusable ones for none."""
     env = llm_envs.make("kuhn-poker").unwrapped
     prompts = tiny_kuhn_player.decisions(env.fork())
     assert set(prompts) == {(card, line) for card in range(3) for line in kuhn_poker.LINES}
     for (card, line), prompt in prompts.items():
         assert f"Your card is {kuhn_poker.CARDS[card]}." in prompt
         assert all(f"[{move}]" in prompt for move in kuhn_poker.legal_moves(line))
-    where = {prompt: key for key, prompt in prompts.items()}
-    words = ["J.", "Q.", "K.", "<end>", *(f"[{move}]" for move in kuhn_poker.LETTERS)]
-    tokenizer = SimpleNamespace(
-        apply_chat_template=lambda messages, **options: messages[0]["content"],
-        convert_tokens_to_ids=words.index,
-        eos_token="<end>",
-    )
+    equilibrium = kuhn_poker.equilibrium(Fraction(1, 6))
 
-    def learner(strategy):
-        def logprobs(asked, answers):
-            found = []
-            for prompt, (named, move, end) in zip(asked, answers, strict=True):
-                assert words[end] == "<end>"
-                chance = float(strategy[where[prompt]])
-                if not kuhn_poker.is_aggressive(words[move][1:-1]):
-                    chance = 1 - chance
-                # It names each card with its own chance, and one answer in ten is something else.
-                chances = [(0.5, 0.3, 0.2)[named], chance + 1e-300, 0.9]
-                found.append(torch.log(torch.tensor(chances, dtype=torch.float64)))
-            return found
+    def chances(model, tokenizer, asked):
+        for point, prompt in prompts.items():
+            assert prompt in asked
+            cautious, aggressive = sorted(kuhn_poker.legal_moves(point[1]), key=kuhn_poker.is_aggressive)
+            bold = float(equilibrium[point])
+            yield {
+                f"J. [{aggressive}]": 0.5 * bold, f"[{aggressive}] [{aggressive}]": 0.3 * bold,
+                f"[{cautious}]": 0.8 * (1 - bold),
+                f"[{cautious}] [{aggressive}]": 0.1, "K.": 0.05, "[raise]": 0.05,
+            }  # fmt: skip
 
-        return SimpleNamespace(logprobs=logprobs)
+    monkeypatch.setattr(tiny_kuhn_player, "answer_chances", chances)
+    found, unusable = tiny_kuhn_player.read_strategy(None, None, prompts)
+    assert found == pytest.approx({point: float(chance) for point, chance in equilibrium.items()})
+    assert unusable == pytest.approx(0.2)
 
-    for strategy in (kuhn_poker.equilibrium(Fraction(1, 6)), dict.fromkeys(kuhn_poker.equilibrium(), 0.25)):
-        found, other = tiny_kuhn_player.read_strategy(learner(strategy), tokenizer, prompts)
-        assert found == pytest.approx({point: float(chance) for point, chance in strategy.items()}, abs=1e-9)
-        assert other == pytest.approx(0.1)
+
+def test_the_chances_of_answers_are_those_of_their_tokens(tmp_path):
+    words = ["J.", "[bet]", "[check]"]
+    folder = build_tiny_model(tmp_path, vocab=words, hidden_size=32, layers=1, init_std=0.4)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    prompts = ["J. [bet]", "you [check] are J. and"]
+    found = tiny_kuhn_player.answer_chances(model, tokenizer, prompts, max_tokens=2, floor=0.0)
+    learner = Learner(model, LearnerConfig(), LossConfig())
+    end = tokenizer.eos_token_id
+    ids = range(len(tokenizer))
+    answers = [(end,), *((one, two) for one in ids if one != end for two in ids)]
+    for prompt, chances in zip(prompts, found, strict=True):
+        assert sum(chances.values()) == pytest.approx(1)
+        message = [{"role": "user", "content": prompt}]
+        asked = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+        logs = learner.logprobs([asked] * len(answers), answers)
+        expected = {}
+        for answer, log in zip(answers, logs, strict=True):
+            text = tokenizer.decode(answer, skip_special_tokens=True)
+            expected[text] = expected.get(text, 0.0) + float(log.double().sum().exp())
+        assert chances == pytest.approx(expected, rel=1e-4)
+    (rare,) = tiny_kuhn_player.answer_chances(model, tokenizer, prompts[:1], max_tokens=2, floor=0.02)
+    assert rare
+    assert sum(rare.values()) < 1
+    assert all(chance <= found[0][text] + 1e-6 for text, chance in rare.items())
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
