@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.studies.short_plan_path import PAIR, SOLO
 from trainers.config import TrainConfig, load_config
 
-__all__ = ["ARMS", "Arm", "StudySettings", "train_config"]
+__all__ = ["ARMS", "COMPARISONS", "Arm", "StudySettings", "train_config"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,18 @@ ARMS: Mapping[str, Arm] = {
     "at-grpo-shared": Arm("two agents, AT-GRPO, one policy", PAIR, "at_grpo"),
     "at-grpo-roles": Arm("two agents, AT-GRPO, one policy a role", PAIR, "at_grpo", per_role=True),
 }
+
+
+COMPARISONS: tuple[tuple[str, str], ...] = (
+    ("at-grpo-shared", "pair-grpo"),
+    ("at-grpo-roles", "pair-grpo"),
+    ("at-grpo-roles", "at-grpo-shared"),
+    ("at-grpo-shared", "solo-grpo"),
+    ("solo-grpo", "solo"),
+    ("pair-grpo", "pair"),
+    ("at-grpo-shared", "pair"),
+)
+"""Arms whose difference is reported, task by task."""
 
 
 @dataclass(frozen=True, slots=True)

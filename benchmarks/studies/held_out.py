@@ -12,7 +12,7 @@ from trainers.policies.base import Sampling, make_policy
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
 
-__all__ = ["evaluate", "pooled"]
+__all__ = ["difference", "evaluate", "pooled"]
 
 
 async def evaluate(
@@ -80,4 +80,27 @@ def pooled(results: list[Mapping[str, Any]]) -> dict[str, Any]:
         "interval": list(bootstrap_interval(per_task)),
         "seeds": seeds,
         "tokens": sum(result["tokens"] for result in results) / len(results),
+    }
+
+
+def difference(ours: list[Mapping[str, Any]], theirs: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare two arms on the same tasks: the mean difference, its 95 % interval over tasks, that of each seed.
+
+    >>> more = difference([{"solved": [1, 1]}], [{"solved": [1, 0]}])
+    >>> more["difference"], more["seeds"]
+    (0.5, [0.5])
+
+    Args:
+        ours: The results of one arm, a seed each.
+        theirs: The results of the other, the same seeds.
+    """
+    rows = [
+        [mine - other for mine, other in zip(one["solved"], another["solved"], strict=True)]
+        for one, another in zip(ours, theirs, strict=True)
+    ]
+    per_task = [sum(values) / len(values) for values in zip(*rows, strict=True)]
+    return {
+        "difference": sum(per_task) / len(per_task),
+        "interval": list(bootstrap_interval(per_task)),
+        "seeds": [sum(row) / len(row) for row in rows],
     }

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.arms import ARMS, StudySettings
-from benchmarks.studies.held_out import pooled
+from benchmarks.studies.arms import ARMS, COMPARISONS, StudySettings
+from benchmarks.studies.held_out import difference, pooled
 from trainers.tracking import read_metrics
 
 __all__ = ["write_report"]
@@ -24,12 +24,14 @@ def write_report(out: Path, settings: StudySettings) -> Path:
         The path of ``report.json``.
     """
     arms: dict[str, Any] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for name, arm in ARMS.items():
         results = [
             json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"seed*/{name}/result.json"))
         ]
         if not results:
             continue
+        found[name] = results
         modes = results[0]["evaluation"]
         arms[name] = {
             "label": arm.label,
@@ -40,13 +42,31 @@ def write_report(out: Path, settings: StudySettings) -> Path:
         }
         if all("early" in result for result in results):
             arms[name]["early"] = {mode: pooled([result["early"][mode] for result in results]) for mode in modes}
-    report = {"settings": dataclasses.asdict(settings), "arms": arms}
+    report = {"settings": dataclasses.asdict(settings), "arms": arms, "differences": _differences(found)}
     path = out / "report.json"
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(_table(report), encoding="utf-8")
     _plot(arms, out / "report.png")
     _plot_training(out, arms)
     return path
+
+
+def _differences(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Arms against each other, over the seeds that both have."""
+    rows = []
+    for one, other in COMPARISONS:
+        ours, theirs = ({result["seed"]: result for result in found.get(name, ())} for name in (one, other))
+        seeds = sorted(set(ours) & set(theirs))
+        if seeds:
+            modes = {
+                mode: difference(
+                    [ours[seed]["evaluation"][mode] for seed in seeds],
+                    [theirs[seed]["evaluation"][mode] for seed in seeds],
+                )
+                for mode in ours[seeds[0]]["evaluation"]
+            }
+            rows.append({"arm": one, "against": other, "evaluation": modes})
+    return rows
 
 
 def _table(report: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.studies import at_grpo_plan_path as study
+from benchmarks.studies import plan_path_page
 from benchmarks.studies.arms import ARMS, StudySettings, train_config
 from benchmarks.studies.held_out import pooled
 from benchmarks.studies.short_plan_path import PAIR, SOLO
@@ -72,6 +73,15 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
     early = tmp_path / "seed0" / "at-grpo-roles" / "train" / "early"
     assert {path.name for path in early.iterdir()} == models
 
+    rows = {(row["arm"], row["against"]): row["evaluation"] for row in found["differences"]}
+    gap = rows["at-grpo-shared", "pair-grpo"]["sampled/2"]
+    ours, theirs = (found["arms"][name]["evaluation"]["sampled/2"] for name in ("at-grpo-shared", "pair-grpo"))
+    assert gap["difference"] == pytest.approx(ours["success"] - theirs["success"])
+    assert plan_path_page.main([str(tmp_path), str(tmp_path), "--docs", str(tmp_path / "docs")]) == 0
+    text = (tmp_path / "docs" / "at_grpo_plan_path.md").read_text()
+    assert f"{theirs['success']:.3f} [" in text
+    assert plan_path_page.main([str(tmp_path), str(tmp_path / "none"), "--docs", str(tmp_path / "docs")]) == 2
+
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     lines.clear()
     study.run_study(TINY, tmp_path, [0], list(ARMS), lines.append)
@@ -117,3 +127,8 @@ def test_the_command_names_a_study_of_other_settings(tmp_path: Path, capsys: pyt
     (tmp_path / "study.json").write_text(json.dumps({"grid_size": 9}))
     assert study.main(["--out", str(tmp_path), "--arms", "solo"]) == 2
     assert "grid_size: 9 -> 5" in capsys.readouterr().err
+
+
+def test_the_page_in_the_documentation_is_that_of_its_data() -> None:
+    data = plan_path_page.DOCS / "at_grpo_plan_path.json"
+    assert data.with_suffix(".md").read_text() == plan_path_page.page(json.loads(data.read_text()))
