@@ -1,0 +1,198 @@
+"""The page of the plan-path study, generated from the reports of two runs of it.
+
+    python -m benchmarks.studies.plan_path_page runs/at_grpo_plan_path runs/at_grpo_plan_path_long
+
+The first folder compares all arms after few tokens, the second says how far the arms in it come with many. Writes
+``docs/studies/at_grpo_plan_path.{json,md,png}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["gather", "main", "page"]
+
+DOCS = Path(__file__).parents[2] / "docs" / "studies"
+NAME = "at_grpo_plan_path"
+_COLUMNS = ("greedy/1", "sampled/1", "greedy/4", "sampled/4")
+
+
+def gather(comparison: Path, reach: Path, machine: str) -> dict[str, Any]:
+    """Read both reports.
+
+    Raises:
+        ValueError: A folder holds no report.
+    """
+    found: dict[str, Any] = {"machine": machine}
+    for key, folder in (("comparison", comparison), ("reach", reach)):
+        path = folder / "report.json"
+        if not path.is_file():
+            raise ValueError(f"{folder} holds no report.json: run `python -m benchmarks.studies.{NAME} --out {folder}`")
+        found[key] = _rounded(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """The documentation page."""
+    comparison, reach = report["comparison"], report["reach"]
+    parts = [
+        "# Study: AT-GRPO on plan-path",
+        f"*Generated from `{NAME}.json` by `python -m benchmarks.studies.plan_path_page`.*",
+        _CLAIM,
+        _setting(comparison["settings"]),
+        f"## {comparison['settings']['tokens']:,} training tokens an arm",
+        _table(comparison),
+        f"![Held-out success of the arms]({NAME}.png)",
+        "Differences on the same tasks: mean, 95 % interval over tasks, and the difference in each seed.",
+        _differences(comparison),
+        f"## {reach['settings']['tokens']:,} training tokens",
+        _changed(comparison["settings"], reach["settings"]),
+        _table(reach),
+        _times(reach),
+        _DIFFERENCES,
+        _repeat(comparison["settings"], reach["settings"], reach["arms"], report["machine"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_CLAIM = """## What the paper claims
+
+AT-GRPO (arXiv 2510.11062) samples a tree: several candidates a turn, each scored by one step, the episode going on from
+one of them. Candidates of one turn of one agent are a group. With Qwen3-1.7B it reports success on plan-path of 5 % for
+a single agent, 11 % after GRPO on it, and 96 % (one policy) and 97 % (one a role) for two agents after AT-GRPO; the
+coder of the two runs its code."""
+
+_DIFFERENCES = """## What differs from the paper
+
+- The model has a third of a million parameters and words of its own, and reads maps as lists of walls
+  (`benchmarks/studies/short_plan_path.py`). It is taught what it knows by imitation, and then to slip: the weak start
+  is made, and the table says what the model could do before. A part of what reinforcement does is to stop the slips.
+- The scout proposes cells that a simulator plays, in the place of a coder whose Python runs.
+- Success is that of plain episodes on held-out tasks. A tree's own path is chosen by reward among several candidates;
+  its success is no policy's and appears nowhere here.
+- There is one warm start, shared by all arms and seeds: seeds vary the training tasks' order and all sampling."""
+
+
+def _setting(settings: Mapping[str, Any]) -> str:
+    return (
+        "## What was measured\n\n"
+        f"Maps of {settings['grid_size']}×{settings['grid_size']} cells, {100 * settings['wall_ratio']:.0f} % walls, a "
+        f"shortest way of at least {settings['min_length']} moves. A Llama of {settings['layers']} layers and width "
+        f"{settings['hidden']}. Warm start: one pass over {settings['demo_tasks']:,} tasks of which a walker "
+        f"demonstrates up to {settings['demo_turns']} turns, {100 * settings['skill']:.0f} % of its answers shortest "
+        f"ways and the rest blind to walls; then one over {settings['slip_tasks']:,} tasks of a walker that sees walls "
+        f"in {100 * settings['slip_skill']:.0f} % of its answers and goes elsewhere at "
+        f"{100 * settings['slip_noise']:.0f} % of its steps. Training: K = {settings['candidates']}, "
+        f"{settings['solo_tasks']} tasks an update for one agent and half as many for two, Adam's rate "
+        f"{settings['learning_rate']:g} with a warm-up and a linear fall, "
+        f"entropy bonus {settings['entropy_coef']:g}, groups without signal replaced up to {settings['refills']} times."
+        " All arms that train generate the same number of completion tokens, candidates of trees included. "
+        f"{settings['eval_tasks']:,} held-out tasks; `greedy/1` is greedy in a single turn of the planner, `sampled/4` "
+        "at temperature 1 within four. Means over seeds with 95 % intervals over tasks (bootstrap), and the least and "
+        "greatest seed in brackets."
+    )
+
+
+def _table(report: Mapping[str, Any]) -> str:
+    arms = report["arms"]
+    columns = [mode for mode in _COLUMNS if all(mode in arm["evaluation"] for arm in arms.values())]
+    lines = [f"| arm | seeds | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
+    lines.append("|---" * (len(columns) + 3) + "|")
+    for arm in arms.values():
+        cells = [_cell(arm["evaluation"][mode]) for mode in columns]
+        tokens = arm["evaluation"][columns[-1]]["tokens"]
+        lines.append(f"| {arm['label']} | {len(arm['seeds'])} | {' | '.join(cells)} | {tokens:.0f} |")
+    return "\n".join(lines)
+
+
+def _cell(value: Mapping[str, Any]) -> str:
+    low, high = value["interval"]
+    spread = f" ({min(value['seeds']):.3f}–{max(value['seeds']):.3f})" if len(value["seeds"]) > 1 else ""
+    return f"{value['success']:.3f} [{low:.3f}, {high:.3f}]{spread}"
+
+
+def _differences(report: Mapping[str, Any]) -> str:
+    labels = {name: arm["label"] for name, arm in report["arms"].items()}
+    rows = report["differences"]
+    lines = [f"| difference | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 1) + "|"]
+    for row in rows:
+        cells = [_gap(row["evaluation"][mode]) for mode in _COLUMNS if mode in row["evaluation"]]
+        lines.append(f"| {labels[row['arm']]} − {labels[row['against']]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _gap(value: Mapping[str, Any]) -> str:
+    low, high = value["interval"]
+    seeds = ", ".join(f"{seed:+.3f}" for seed in value["seeds"])
+    return f"{value['difference']:+.3f} [{low:+.3f}, {high:+.3f}]: {seeds}"
+
+
+def _changed(comparison: Mapping[str, Any], reach: Mapping[str, Any]) -> str:
+    changed = [
+        f"`{key}` {reach[key]:,}" if isinstance(reach[key], int) else f"`{key}` {reach[key]}"
+        for key in reach
+        if reach[key] != comparison.get(key)
+    ]
+    return f"The same warm start goes further. Settings that are others than above: {', '.join(changed)}."
+
+
+def _times(report: Mapping[str, Any]) -> str:
+    lines = []
+    for arm in report["arms"].values():
+        minutes = [seconds["training"] / 60 for seconds in arm["seconds"]]
+        if any(arm["training"]):
+            lines.append(f"{arm['label']}: {', '.join(f'{value:.1f}' for value in minutes)}")
+    return f"Minutes of training, a seed each, on one core beside other work: {'; '.join(lines)}."
+
+
+def _repeat(comparison: Mapping[str, Any], reach: Mapping[str, Any], arms: Mapping[str, Any], machine: str) -> str:
+    flags = " ".join(
+        f"--{key.replace('_', '-')} {value}" for key, value in reach.items() if comparison.get(key) != value
+    )
+    return (
+        "## Repeat it\n\n<!-- no-run: takes an hour -->\n```console\n"
+        f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}\n"
+        f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}_long --seeds 1 --arms {' '.join(arms)} \\\n"
+        f"    {flags}\n"
+        f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long\n"
+        f"```\n\n{machine}"
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to five digits, so that the file is small."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.plan_path_page", description=__doc__)
+    parser.add_argument("comparison", type=Path, help="folder of the study with all arms")
+    parser.add_argument("reach", type=Path, help="folder of the study with more tokens")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where to write (default: docs/studies)")
+    parser.add_argument("--machine", default="", help="a sentence on the machine, for the page")
+    given = parser.parse_args(argv)
+    try:
+        report = gather(given.comparison, given.reach, given.machine)
+    except ValueError as problem:
+        sys.stderr.write(f"{parser.prog}: {problem}\n")
+        return 2
+    given.docs.mkdir(parents=True, exist_ok=True)
+    (given.docs / f"{NAME}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (given.docs / f"{NAME}.md").write_text(page(report), encoding="utf-8")
+    shutil.copy(given.comparison / "report.png", given.docs / f"{NAME}.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
