@@ -33,7 +33,7 @@ _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
 
 
 def token_logprobs(
-    logits: Tensor, targets: Tensor, temperature: float, states: Tensor | None = None
+    logits: Tensor, targets: Tensor, temperature: float, states: Tensor | None = None, *, entropy_grad: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return log softmax(logits/temperature) at the targets, and the entropy of each distribution.
 
@@ -42,6 +42,7 @@ def token_logprobs(
         targets: Token ids, shape [M].
         temperature: Above 0.
         states: Row of the logits that each target is read from, shape [M]; None: they are in the same order.
+        entropy_grad: Whether gradients flow through the entropies. If not, nothing is kept for them.
 
     Returns:
         Log-probs, shape [M], and entropies (nats), shape [U].
@@ -51,8 +52,9 @@ def token_logprobs(
     if temperature != 1.0:
         logits = logits / temperature
     normaliser = torch.logsumexp(logits, dim=-1)
-    expected = (torch.exp(logits - normaliser.unsqueeze(-1)) * logits).sum(-1)
-    entropy = normaliser - expected
+    with contextlib.nullcontext() if entropy_grad else torch.no_grad():
+        expected = (torch.exp(logits - normaliser.unsqueeze(-1)) * logits).sum(-1)
+        entropy = normaliser - expected
     if states is None:
         return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser, entropy
     return logits[states, targets] - normaliser[states], entropy
@@ -132,7 +134,7 @@ class CompletionForward:
             "position_ids": batch.positions,
             "use_cache": False,
         }
-        score: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+        score: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
         if self._split:
             states = self._decoder(**inputs).last_hidden_state[batch.rows, batch.columns]
             score = self._score_states
@@ -147,10 +149,15 @@ class CompletionForward:
         recompute = len(bounds) > 1 and torch.is_grad_enabled()
         logprobs, entropies = [], []
         for first, start, stop in zip(bounds, cuts, cuts[1:], strict=False):
-            arguments = (states[first : first + self.chunk], targets[start:stop], owners[start:stop] - first)
+            arguments = (
+                states[first : first + self.chunk],
+                targets[start:stop],
+                owners[start:stop] - first,
+                entropy_grad,
+            )
             logprob, entropy = checkpoint(score, *arguments, use_reentrant=False) if recompute else score(*arguments)
             logprobs.append(logprob)
-            entropies.append(entropy if entropy_grad else entropy.detach())
+            entropies.append(entropy)
         return torch.cat(logprobs)[torch.argsort(order)], torch.cat(entropies)[batch.states]
 
     def _tree_mask(self, ends: Tensor) -> Tensor:
@@ -160,11 +167,11 @@ class CompletionForward:
         mask = torch.zeros(unseen.shape, dtype=self.autocast or self._dtype, device=ends.device)
         return mask.masked_fill_(unseen, torch.finfo(mask.dtype).min).unsqueeze(1)
 
-    def _score_states(self, states: Tensor, targets: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
-        return token_logprobs(self._head(states), targets, self.temperature, owners)
+    def _score_states(self, states: Tensor, targets: Tensor, owners: Tensor, grad: bool) -> tuple[Tensor, Tensor]:
+        return token_logprobs(self._head(states), targets, self.temperature, owners, entropy_grad=grad)
 
-    def _score_logits(self, logits: Tensor, targets: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
-        return token_logprobs(logits, targets, self.temperature, owners)
+    def _score_logits(self, logits: Tensor, targets: Tensor, owners: Tensor, grad: bool) -> tuple[Tensor, Tensor]:
+        return token_logprobs(logits, targets, self.temperature, owners, entropy_grad=grad)
 
     def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
         if self.autocast is None:
