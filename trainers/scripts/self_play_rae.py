@@ -8,7 +8,8 @@ group, so every game of a batch may be another deal.
 
 The policy begins as a player that can read and moves at random (trainers.scripts.tiny_kuhn_player), and a KL term pulls
 it back there (Schulman's k2 in the loss, whose gradient is that of KL(policy, warm start)): an entropy bonus on legal
-moves. AdamW goes without momentum. With momentum, or without the pull, self-play runs in circles around an equilibrium.
+moves. AdamW goes without momentum. With one of the two alone self-play ends as a player who always bets, or wanders
+(docs/studies/self_play_kuhn.md).
 
 Success means little in self-play: somebody always wins. What is printed is the exploitability, exactly: how much a best
 response would win from the policy a hand, in chips (0 in equilibrium, 0.458 for moves at random).
@@ -53,7 +54,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--decay", type=float, default=0.95, help="of the baselines")
     add("--temperature", type=float, default=1.0, help="of sampling, above 0")
     add("--lr", type=float, default=1e-3, help="AdamW's learning rate at the start; it falls to 0 linearly")
-    add("--momentum", type=float, default=0.0, help="AdamW's first moment decay (usual: 0.9, which runs in circles)")
+    add("--momentum", type=float, default=0.0, help="AdamW's first moment decay (usual: 0.9)")
     add("--kl", type=float, default=0.1, help="weight of the divergence from the warm start (published: 0)")
     add("--hands", type=int, default=1000, help="games at random that the warm start is shown")
     add("--epochs", type=int, default=5, help="passes over them")
