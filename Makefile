@@ -53,6 +53,15 @@ SECONDS ?= 60
 exploit-search: setup  ## Search for texts that make an environment pay for an unsolved task (SECONDS=60)
 	@$(PYTHON_ENV) -m benchmarks.exploits --seconds $(SECONDS)
 
+.PHONY: studies
+studies: setup  ## Repeat the studies in docs/studies: hours; what is done in runs/ is kept
+	@$(PYTHON_ENV) -m benchmarks.studies.self_play_kuhn --out runs/self_play_kuhn
+	@$(PYTHON_ENV) -m benchmarks.studies.dr_mas_cells --out runs/dr_mas_cells
+	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path
+	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path_long --seeds 1 \
+		--arms at-grpo-shared --tokens 9000000 --learning-rate 3e-4 --warmup-updates 30 --final-learning-rate 0.1 \
+		--entropy-coef 0.005 --choose softmax --early-tokens 4000000
+
 .PHONY: clean
 clean:  ## Remove .venv, caches and build leftovers; results in runs/ stay
 	@rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist llm_envs.egg-info
