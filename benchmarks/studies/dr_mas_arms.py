@@ -35,14 +35,14 @@ class Arm:
 
 
 ARMS: Mapping[str, Arm] = {
-    "grpo": Arm("GRPO: episode return, an episode counts once", "grpo"),
-    "grpo_turns": Arm("GRPO: episode return, every turn counts", "grpo", {"weight": "turn"}),
-    "step_grpo": Arm("(μ, σ) of all agents = step_grpo", "step_grpo"),
-    "agent_mean": Arm("(μ_k, σ)", "dr_mas_agent_mean_task_std"),
-    "agent_std": Arm("(μ, σ_k)", "dr_mas_task_mean_agent_std"),
-    "dr_mas": Arm("(μ_k, σ_k) = dr_mas", "dr_mas"),
-    "step_grpo_balanced": Arm("step_grpo, 1/n_agent", "step_grpo", balance=True),
-    "dr_mas_balanced": Arm("dr_mas, 1/n_agent", "dr_mas", balance=True),
+    "grpo": Arm("`grpo`: episode return, an episode counts once", "grpo"),
+    "grpo_turns": Arm("`grpo_turns`: episode return, every turn counts", "grpo", {"weight": "turn"}),
+    "step_grpo": Arm("`step_grpo`: (μ, σ)", "step_grpo"),
+    "agent_mean": Arm("`agent_mean`: (μ_k, σ)", "dr_mas_agent_mean_task_std"),
+    "agent_std": Arm("`agent_std`: (μ, σ_k)", "dr_mas_task_mean_agent_std"),
+    "dr_mas": Arm("`dr_mas`: (μ_k, σ_k)", "dr_mas"),
+    "step_grpo_balanced": Arm("`step_grpo_balanced`: (μ, σ), loss weight 1/n_agent", "step_grpo", balance=True),
+    "dr_mas_balanced": Arm("`dr_mas_balanced`: (μ_k, σ_k), loss weight 1/n_agent", "dr_mas", balance=True),
 }
 SWEEP_ARMS = ("step_grpo", "agent_std", "dr_mas")
 """Arms of the regimes that only search for spikes and collapses."""

@@ -25,7 +25,7 @@ def page(report: Mapping[str, Any], plot: str) -> str:
         "# Study: the statistics of Dr. MAS",
         "*Generated from `dr_mas_cells.json` by `python -m benchmarks.studies.dr_mas_cells --page`.*",
         _claims(),
-        _setting(report),
+        _setting(report, _differences_seen(regimes)),
         "## What was found",
         *_findings(report),
         f"![Lemma, success and spikes]({plot})",
@@ -59,7 +59,7 @@ def _claims() -> str:
     )
 
 
-def _setting(report: Mapping[str, Any]) -> str:
+def _setting(report: Mapping[str, Any], differences: int) -> str:
     settings, warm = report["settings"], report["warm_start"]
     share = report["regimes"]["mild"]["arms"]["dr_mas"]["rare_share"] if "mild" in report["regimes"] else None
     rare = "" if share is None else f" ({100 * share:.0f} % of the turns in `mild`)"
@@ -82,8 +82,8 @@ def _setting(report: Mapping[str, Any]) -> str:
         "- **collapse**: the gradient is not finite, or the success at the end is below half of the best mean over "
         "five updates of training.\n\n"
         "Intervals are of 95 %: Student's t over seeds (of logarithms for ratios; differences are paired by seed), "
-        "Wilson's for collapses. Three seeds make wide intervals, and of about forty differences one or two leave out "
-        "0 by chance."
+        f"Wilson's for collapses. Three seeds make wide intervals; of {differences} differences in success, "
+        f"{0.05 * differences:.0f} would leave out 0 by chance."
     )
 
 
@@ -97,43 +97,81 @@ def _findings(report: Mapping[str, Any]) -> Iterable[str]:
         f"{played['fit']['all']['slope']:.2f}, R² {played['fit']['all']['r2']:.3f}, and "
         f"{_range(played['agent_wise'])} under `dr_mas`."
     )
-    yield "- **Success.** " + _success_finding(regimes)
+    yield "- **Success.** " + _success_finding(regimes, report["warm_start"]["success"])
+    yield "- **Mean or deviation, agent identity or step weighting.** " + _table_finding(regimes)
     yield "- **Spikes.** " + _spike_finding(regimes)
     yield "- **Collapses.** " + _collapse_finding(regimes)
 
 
-def _success_finding(regimes: Mapping[str, Any]) -> str:
+def _success_finding(regimes: Mapping[str, Any], warm: Mapping[str, float]) -> str:
     texts = []
     for arm in ("step_grpo", "agent_std"):
-        worse, better, total = [], [], 0
-        for name, regime in regimes.items():
-            value = regime["arms"].get(arm, {}).get("against_dr_mas")
-            if value is None or value["interval"] is None:
-                continue
-            total += 1
-            if value["interval"][1] < 0:
-                worse.append(name)
-            elif value["interval"][0] > 0:
-                better.append(name)
+        found = _compared(regimes, arm, "against_dr_mas")
+        below = sum(value["mean"] < 0 for value in found.values())
         texts.append(
-            f"{ARMS[arm].label} is below `dr_mas` with an interval that leaves out 0 in {len(worse)} of {total} "
-            f"regimes{_names(worse)}, and above it in {len(better)}{_names(better)}."
+            f"`{arm}` is below `dr_mas` in {below} of {len(found)} regimes, {_apart(found, 0)}, and ends below the "
+            f"warm start in {_list(_below_warm(regimes, arm, warm))}."
         )
-    return " ".join(texts)
+    unlearned = _list(_below_warm(regimes, "dr_mas", warm))
+    return " ".join(texts) + f" `dr_mas` ends below the warm start in {unlearned}. (That was not among the measures.)"
+
+
+def _below_warm(regimes: Mapping[str, Any], arm: str, warm: Mapping[str, float]) -> list[str]:
+    return [
+        name
+        for name, regime in regimes.items()
+        if arm in regime["arms"] and regime["arms"][arm]["success"]["mean"] < warm["-".join(map(str, regime["links"]))]
+    ]
+
+
+def _table_finding(regimes: Mapping[str, Any]) -> str:
+    tables = {name: regime for name, regime in regimes.items() if regime["every_arm"]}
+    texts = [
+        f"`{arm}` less `dr_mas`: {_span(found)}, {_apart(found, 0)}."
+        for arm in ARMS
+        if (found := _compared(tables, arm, "against_dr_mas"))
+    ]
+    return f"In the {len(tables)} regimes with all arms, least and greatest difference in success: " + " ".join(texts)
 
 
 def _spike_finding(regimes: Mapping[str, Any]) -> str:
     texts = []
     for arm in SWEEP_ARMS:
-        found = {name: regime["arms"][arm]["spike"] for name, regime in regimes.items() if arm in regime["arms"]}
-        if found:
-            name = max(found, key=lambda name: max(found[name]["seeds"]))
-            above = [regime for regime, spike in found.items() if spike["mean"] > SPIKE]
-            texts.append(
-                f"{ARMS[arm].label}: a mean ratio above {SPIKE:g} in {len(above)} of {len(found)} regimes"
-                f"{_names(above)}; the largest of a run is {max(found[name]['seeds']):.1f} (`{name}`)."
-            )
+        found = {name: regime["arms"][arm] for name, regime in regimes.items() if arm in regime["arms"]}
+        above = [name for name, value in found.items() if value["spike"]["mean"] > SPIKE]
+        name = max(found, key=lambda name: max(found[name]["spike"]["seeds"]))
+        large = max(found, key=lambda name: found[name]["largest_norm"])
+        texts.append(
+            f"`{arm}`: a mean ratio above {SPIKE:g} in {len(above)} of {len(found)} regimes{_names(above)}; the "
+            f"largest ratio of a run is {max(found[name]['spike']['seeds']):.1f} (`{name}`), the largest norm "
+            f"{found[large]['largest_norm']:.2f} (`{large}`)."
+        )
+    for arm in ("step_grpo", "agent_std"):
+        found = _compared(regimes, arm, "spike_over_dr_mas")
+        texts.append(f"Ratio of `{arm}` over that of `dr_mas`, paired by seed: {_span(found)}, {_apart(found, 1)}.")
     return " ".join(texts)
+
+
+def _apart(found: Mapping[str, Any], null: float) -> str:
+    """In how many regimes the interval leaves the null out, and on which side."""
+    low = [name for name, value in found.items() if value["interval"][1] < null]
+    high = [name for name, value in found.items() if value["interval"][0] > null]
+    return f"with an interval below {null:g} in {len(low)}{_names(low)} and above {null:g} in {len(high)}{_names(high)}"
+
+
+def _span(found: Mapping[str, Any]) -> str:
+    means = [value["mean"] for value in found.values()]
+    return f"{min(means):.3f} to {max(means):.3f}" if means else "–"
+
+
+def _differences_seen(regimes: Mapping[str, Any]) -> int:
+    return sum(arm["against_dr_mas"] is not None for regime in regimes.values() for arm in regime["arms"].values())
+
+
+def _compared(regimes: Mapping[str, Any], arm: str, what: str) -> dict[str, Any]:
+    """What an arm is against ``dr_mas`` in every regime that has an interval."""
+    values = {name: regime["arms"].get(arm, {}).get(what) for name, regime in regimes.items()}
+    return {name: value for name, value in values.items() if value is not None and value["interval"] is not None}
 
 
 def _collapse_finding(regimes: Mapping[str, Any]) -> str:
@@ -142,7 +180,7 @@ def _collapse_finding(regimes: Mapping[str, Any]) -> str:
         counts = {name: regime["arms"][arm]["collapse"] for name, regime in regimes.items() if arm in regime["arms"]}
         runs, of = (sum(value[key] for value in counts.values()) for key in ("runs", "of"))
         where = [name for name, value in counts.items() if value["runs"]]
-        texts.append(f"{ARMS[arm].label}: {runs} of {of} runs{_names(where)}.")
+        texts.append(f"`{arm}`: {runs} of {of} runs{_names(where)}.")
     stopped = sum(arm["stopped"] for regime in regimes.values() for arm in regime["arms"].values())
     return " ".join(texts) + f" Gradients that are not finite: {stopped}."
 
@@ -184,8 +222,15 @@ def _all_arms(name: str, regime: Mapping[str, Any]) -> str:
 
 
 _COLUMNS = (
-    "arm", "success", "less `dr_mas`", "spike ratio", "largest norm", "collapses", "factor of the rare role"
-)  # fmt: skip
+    "arm",
+    "success",
+    "less `dr_mas`",
+    "spike ratio",
+    "over `dr_mas`",
+    "largest norm",
+    "collapses",
+    "factor of the rare role",
+)
 
 
 def _cells(arm: str, found: Mapping[str, Any]) -> list[str]:
@@ -196,6 +241,7 @@ def _cells(arm: str, found: Mapping[str, Any]) -> list[str]:
         _value(found["success"], 3, (0, 1)),
         "–" if found["against_dr_mas"] is None else _value(found["against_dr_mas"], 3, (-1, 1), sign="+"),
         _value(found["spike"], 2),
+        "–" if found["spike_over_dr_mas"] is None else _value(found["spike_over_dr_mas"], 2),
         f"{found['largest_norm']:.2f}",
         f"{collapse['runs']} of {collapse['of']} [{low:.2f}, {high:.2f}]",
         "–" if factor is None else f"{factor:.2f}",
@@ -248,8 +294,12 @@ def _range(by_role: Mapping[str, Sequence[float]]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) if names else "none"
+
+
 def _names(names: Sequence[str]) -> str:
-    return f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
+    return f" ({_list(names)})" if names else ""
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -123,7 +123,7 @@ def write_plot(report: Path) -> None:
             seeds = found["regimes"][name]["arms"].get(arm, {}).get("spike", {}).get("seeds", [])
             row = place + 0.25 * (color - 1)
             spikes.plot(seeds, [row] * len(seeds), "o", color=f"C{color}", markersize=3)
-        spikes.plot([], [], "o", color=f"C{color}", label=ARMS[arm].label)
+        spikes.plot([], [], "o", color=f"C{color}", label=ARMS[arm].label.replace("`", ""))
     spikes.set_yticks(range(len(names)), names, fontsize=8)
     spikes.set(xscale="log", xlabel="max/median gradient norm, every seed", title="Spikes")
     for axis in (success, spikes):
@@ -174,7 +174,21 @@ def _arm(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _against(runs: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    return {"against_dr_mas": None if not base or runs is base else _difference(runs, base)}
+    """Success less that of ``dr_mas``, and the spike ratio over that of ``dr_mas``, paired by seed."""
+    if not base or runs is base:
+        return {"against_dr_mas": None, "spike_over_dr_mas": None}
+    logs = [math.log(_worst(runs[seed]) / _worst(base[seed])) for seed in runs if seed in base]
+    interval = seed_interval(logs)
+    over = {
+        "mean": math.exp(fmean(logs)) if logs else 1.0,
+        "interval": None if interval is None else [math.exp(end) for end in interval],
+    }
+    return {"against_dr_mas": _difference(runs, base), "spike_over_dr_mas": over}
+
+
+def _worst(run: Mapping[str, Any]) -> float:
+    """The largest spike ratio of a run's agents."""
+    return max(spike_ratio(norms) for norms in run["norms"].values())
 
 
 def _difference(first: Mapping[int, Mapping[str, Any]], second: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
