@@ -347,7 +347,7 @@ class Learner:
                 yield [chosen[j] for j in part], batch
             return
         inputs = [model_inputs(p, c) for p, c in zip(prompts, completions, strict=True)]
-        for rows in plan_trees(inputs, budget, forward.attention_cost):
+        for rows in plan_trees(inputs, budget, forward.attention_cost, forward.overhead):
             part = [j for row in rows for tree in row for j in tree.members]
             yield [chosen[j] for j in part], MicroBatch.sharing(inputs, completions, rows, self.device)
 

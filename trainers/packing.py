@@ -7,8 +7,10 @@ tokens right behind it up to its *end*, hence token i may see token j if j ≤ i
 are the tokens before it in its own sequence. With its depth as its position, every token has the hidden state that it
 would have in a sequence of its own.
 
-A row of a micro-batch holds one tree or several. What is best cut into trees is a matter of cost: attention in a row of
-n tokens takes n², so long trees that share little are cut and their common prefix is computed twice.
+A row of a micro-batch holds one tree or several. What is best cut into trees, and which trees are best computed
+together, is a matter of cost: attention in a row of n tokens takes n², so long trees that share little are cut and
+their common prefix is computed twice; rows are padded to the longest of their micro-batch, so trees of like size belong
+together.
 """
 
 from __future__ import annotations
@@ -20,9 +22,21 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ints", "Layout", "Row", "Tree", "common_prefix", "lay_out", "pack_rows", "plan_trees", "split_trees"]
+__all__ = [
+    "Ints",
+    "Layout",
+    "Row",
+    "Tree",
+    "common_prefix",
+    "fill_rows",
+    "lay_out",
+    "plan_trees",
+    "sort_rows",
+    "split_trees",
+]
 
 _MASK_ENTRIES = 2**28
+_STRETCHES = (1, 2, 4)
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -54,7 +68,9 @@ def common_prefix(one: Ints, other: Ints) -> int:
     return first if differ[first] else n
 
 
-def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float) -> list[list[Row]]:
+def plan_trees(
+    sequences: Sequence[Ints], max_tokens: int, attention_cost: float, overhead: float = 0.0
+) -> list[list[Row]]:
     """Split sequences into micro-batches of rows of trees.
 
     Args:
@@ -63,6 +79,7 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
             alone in its micro-batch. Attention masks have ``max_tokens`` × longest row entries, so trees are cut
             earlier where that would be more than 2²⁸.
         attention_cost: What attention to one more token costs, over all the rest that is computed of a token.
+        overhead: What one more micro-batch costs, in tokens.
 
     Returns:
         For each micro-batch its rows, for each row its trees. Every sequence is in exactly one tree.
@@ -77,8 +94,9 @@ def plan_trees(sequences: Sequence[Ints], max_tokens: int, attention_cost: float
     spans = split_trees(lengths, shared, min(max_tokens, _MASK_ENTRIES // max_tokens), attention_cost)
     sizes = [int(lengths[start:stop].sum() - shared[start + 1 : stop].sum()) for start, stop in spans]
     chains = [size == int(lengths[start:stop].max()) for size, (start, stop) in zip(sizes, spans, strict=True)]
-    plans = [pack_rows(sizes, max_tokens, fill=fill) for fill in (False, True)]
-    best = min(plans, key=lambda plan: _cost(plan, sizes, chains, attention_cost))
+    plans = [sort_rows(sizes, max_tokens, attention_cost * (0.5 if all(chains) else 1.0), overhead)]
+    plans += [fill_rows(sizes, max_tokens, stretch) for stretch in _STRETCHES]
+    best = min(plans, key=lambda plan: _cost(plan, sizes, chains, attention_cost, overhead))
     trees = [Tree(tuple(order[start:stop]), (0, *shared[start + 1 : stop].tolist())) for start, stop in spans]
     return [[[trees[t] for t in row] for row in rows] for rows in best]
 
@@ -117,30 +135,70 @@ def split_trees(lengths: Ints, shared: Ints, max_tokens: int, attention_cost: fl
     return spans[::-1]
 
 
-def pack_rows(sizes: Sequence[int], max_tokens: int, *, fill: bool) -> list[list[list[int]]]:
-    """Distribute trees over the rows of micro-batches: largest first, in a row as long as the largest of its batch.
+def sort_rows(sizes: Sequence[int], max_tokens: int, attention_cost: float, overhead: float) -> list[list[list[int]]]:
+    """Distribute trees over micro-batches, a tree a row, so that Σ (R·L·(1 + attention_cost·L) + overhead) is least.
+
+    R and L are the rows and the longest row of a micro-batch. Trees are sorted by size and cut into runs.
 
     Args:
         sizes: Tokens of each tree.
-        max_tokens: Bound on rows × longest row of a micro-batch; a larger tree is alone.
-        fill: Whether a row takes further trees while there is room (first fit decreasing), or one tree only.
+        max_tokens: Bound on R·L; a larger tree is alone.
+        attention_cost: As in :func:`plan_trees`.
+        overhead: As there.
 
     Returns:
         For each micro-batch its rows, for each row the indices of its trees.
 
     Example:
-        >>> pack_rows([2, 9, 3, 6], 18, fill=True)
+        >>> sort_rows([2, 9, 3, 8], 18, 0.0, 1.0)
+        [[[1], [3]], [[2], [0]]]
+    """
+    order = sorted(range(len(sizes)), key=lambda t: (-sizes[t], t))
+    widths = np.array([sizes[t] for t in order], dtype=np.int64)
+    last = np.arange(len(order)) + np.maximum(1, max_tokens // widths)  # where a micro-batch from here must end
+    best = np.zeros(len(order) + 1)
+    cut = np.zeros(len(order) + 1, dtype=np.int64)
+    price = widths * (1.0 + attention_cost * widths)
+    start = 0
+    for stop in range(1, len(order) + 1):
+        while last[start] < stop:
+            start += 1
+        starts = np.arange(start, stop)
+        cost = best[start:stop] + (stop - starts) * price[start:stop] + overhead
+        chosen = int(cost.argmin())
+        best[stop], cut[stop] = cost[chosen], start + chosen
+    batches: list[list[list[int]]] = []
+    stop = len(order)
+    while stop:
+        batches.append([[t] for t in order[cut[stop] : stop]])
+        stop = int(cut[stop])
+    return batches[::-1]
+
+
+def fill_rows(sizes: Sequence[int], max_tokens: int, stretch: int) -> list[list[list[int]]]:
+    """Distribute trees over the rows of micro-batches: largest first, each in the first row that has room for it.
+
+    Args:
+        sizes: Tokens of each tree.
+        max_tokens: Bound on rows × longest row of a micro-batch; a larger tree is alone.
+        stretch: Room in a row, in sizes of the largest tree of the micro-batch.
+
+    Returns:
+        For each micro-batch its rows, for each row the indices of its trees.
+
+    Example:
+        >>> fill_rows([2, 9, 3, 6], 18, 1)
         [[[1], [3, 2]], [[0]]]
     """
     left = sorted(range(len(sizes)), key=lambda t: (-sizes[t], t))
     batches = []
     while left:
-        width = sizes[left[0]]
+        width = max(sizes[left[0]], min(max_tokens, stretch * sizes[left[0]]))
         rows: list[list[int]] = []
         room: list[int] = []
         rest = []
         for tree in left:
-            place = next((r for r, free in enumerate(room) if free >= sizes[tree]), None) if fill else None
+            place = next((r for r, free in enumerate(room) if free >= sizes[tree]), None)
             if place is not None:
                 rows[place].append(tree)
                 room[place] -= sizes[tree]
@@ -154,9 +212,15 @@ def pack_rows(sizes: Sequence[int], max_tokens: int, *, fill: bool) -> list[list
     return batches
 
 
-def _cost(plan: list[list[list[int]]], sizes: Sequence[int], chains: Sequence[bool], attention_cost: float) -> float:
+def _cost(
+    plan: list[list[list[int]]],
+    sizes: Sequence[int],
+    chains: Sequence[bool],
+    attention_cost: float,
+    overhead: float,
+) -> float:
     """What a plan takes to compute. Rows of one chain need no mask, so a causal kernel skips half of their square."""
-    total = 0.0
+    total = overhead * len(plan)
     for rows in plan:
         width = max(sum(sizes[t] for t in row) for row in rows)
         causal = all(len(row) == 1 and chains[row[0]] for row in rows)

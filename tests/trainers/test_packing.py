@@ -16,7 +16,7 @@ from trainers.algorithms.loss_config import LossConfig
 from trainers.batching import MicroBatch, Sample
 from trainers.learner import Learner, LearnerConfig
 from trainers.logprobs import CompletionForward
-from trainers.packing import Tree, common_prefix, lay_out, pack_rows, plan_trees, split_trees
+from trainers.packing import Tree, common_prefix, fill_rows, lay_out, plan_trees, sort_rows, split_trees
 
 VOCABULARY = 40
 OFF = LossConfig(importance="off")
@@ -95,7 +95,7 @@ def test_law_every_sequence_is_a_path_that_sees_itself_alone(turns: Any, budget:
 @given(tries())
 def test_law_without_a_cost_of_attention_no_shared_prefix_is_computed_twice(turns: Any) -> None:
     sequences = arrays(turns)
-    (rows,) = plan_trees(sequences, 10_000, 0.0)
+    (rows,) = plan_trees(sequences, 10_000, 0.0, 1e6)
     prefixes = {tuple(sequence[: n + 1].tolist()) for sequence in sequences for n in range(len(sequence))}
     assert sum(len(set(np.concatenate(paths).tolist())) for paths in by_row(lay_out(sequences, rows))) == len(prefixes)
 
@@ -125,15 +125,51 @@ def test_law_trees_are_cut_where_it_is_cheapest(turns: Any, budget: int, cost: f
     assert price(split_trees(lengths, shared, budget, cost)) == pytest.approx(min(map(price, ways)))
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 120), st.booleans())
-def test_law_rows_hold_every_tree_once_within_the_budget(sizes: list[int], budget: int, fill: bool) -> None:
-    batches = pack_rows(sizes, budget, fill=fill)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 120), st.sampled_from([0, 1, 2, 4]))
+def test_law_rows_hold_every_tree_once_within_the_budget(sizes: list[int], budget: int, stretch: int) -> None:
+    batches = fill_rows(sizes, budget, stretch) if stretch else sort_rows(sizes, budget, 0.01, 5.0)
     assert sorted(tree for rows in batches for row in rows for tree in row) == list(range(len(sizes)))
     for rows in batches:
         width = max(sum(sizes[tree] for tree in row) for row in rows)
-        assert width == max(sizes[tree] for row in rows for tree in row)
-        assert len(rows) * width <= max(budget, width)
-        assert fill or all(len(row) == 1 for row in rows)
+        largest = max(sizes[tree] for row in rows for tree in row)
+        assert largest <= width <= max(1, stretch) * largest
+        assert len(rows) * width <= max(budget, largest)
+        assert stretch or all(len(row) == 1 for row in rows)
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=7),
+    st.sampled_from([1, 25, 60, 1000]),
+    costs,
+    st.sampled_from([0.0, 3.0, 100.0]),
+)
+def test_law_sorted_rows_are_cut_where_it_is_cheapest(
+    sizes: list[int], budget: int, cost: float, overhead: float
+) -> None:
+    """Against all ways to cut."""
+
+    def price(batches: list[list[int]]) -> float:
+        fits = all(len(batch) * batch[0] <= budget or len(batch) == 1 for batch in batches)
+        return sum(len(b) * b[0] * (1 + cost * b[0]) + overhead for b in batches) if fits else np.inf
+
+    ordered = sorted(sizes, reverse=True)
+    n = len(sizes)
+    ways = (
+        [ordered[a:b] for a, b in itertools.pairwise([0, *inner, n])]
+        for k in range(n)
+        for inner in itertools.combinations(range(1, n), k)
+    )
+    found = [[sizes[tree] for (tree,) in rows] for rows in sort_rows(sizes, budget, cost, overhead)]
+    assert price(found) == pytest.approx(min(map(price, ways)))
+
+
+def test_turns_of_different_lengths_are_hardly_padded() -> None:
+    rng = np.random.default_rng(0)
+    sequences = [rng.integers(0, 99, n) for n in rng.integers(88, 169, 16)]
+    for overhead in (64.0, 1024.0):
+        plan = plan_trees(sequences, 4096, 0.0003, overhead)
+        padded = sum(lay_out(sequences, rows).input_ids.size for rows in plan)
+        assert padded < 1.2 * sum(map(len, sequences)) < 16 * max(map(len, sequences))
 
 
 def test_a_group_is_one_row_and_a_growing_history_needs_no_mask() -> None:
@@ -152,7 +188,7 @@ def test_trees_that_share_little_are_cut_where_attention_costs_more() -> None:
     rng = np.random.default_rng(0)
     prompts = [np.append([1, 2, 3], rng.integers(10, 90, 40)) for _ in range(3)]
     sequences = [np.append(prompt, rng.integers(10, 90, 5)) for prompt in prompts for _ in range(4)]
-    (rows,) = plan_trees(sequences, 1000, 0.005)
+    (rows,) = plan_trees(sequences, 1000, 0.005, 1e6)
     assert sorted(sorted(tree.members) for row in rows for tree in row) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert all(len(row) == 1 for row in rows)
     ((row,),) = plan_trees(sequences, 1000, 0.0)
