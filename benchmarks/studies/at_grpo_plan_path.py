@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 import logging
 import shutil
 import sys
@@ -39,6 +38,7 @@ import llm_envs
 from benchmarks.studies.arms import ARMS, Arm, StudySettings, train_config
 from benchmarks.studies.held_out import evaluate
 from benchmarks.studies.short_plan_path import PAIR, SOLO, register
+from benchmarks.studies.study_folder import same_study, write_json
 from benchmarks.studies.study_report import write_report
 from benchmarks.studies.walkers import WalkerPolicy
 from trainers.env_texts import env_texts
@@ -54,7 +54,6 @@ from trainers.trainer import Progress, Trainer
 
 __all__ = ["main", "run_study"]
 
-SETTINGS_FILE = "study.json"
 EARLY = "early"
 TOKENIZER_TASKS = 400
 Log = Callable[[str], None]
@@ -79,7 +78,7 @@ def run_study(
         ValueError: The folder holds a study of other settings.
     """
     register()
-    _same_study(settings, out)
+    same_study(settings, out)
     models = _warm_start(settings, out, log)
     for seed in seeds:
         for name in arms:
@@ -114,7 +113,7 @@ def _run_arm(name: str, settings: StudySettings, models: dict[str, Path], folder
     for key, players in playing.items():
         result[key] = _evaluate(arm, settings, players, seed, say if key == "evaluation" else partial(_early, say))
     result["seconds"] = {"training": trained_s, "evaluation": time.perf_counter() - clock - trained_s}
-    _write(done, result)
+    write_json(done, result)
 
 
 def _early(log: Log, line: str) -> None:
@@ -252,26 +251,6 @@ def _demonstrate(env_id: str, kwargs: dict[str, Any], walker: WalkerPolicy, coun
     with unfinished.open("w", encoding="utf-8") as sink:
         sink.writelines(episode.to_json(tokens=False, timings=False) + "\n" for episode in episodes)
     unfinished.replace(file)
-
-
-def _same_study(settings: StudySettings, out: Path) -> None:
-    """Note the settings, or compare them with those of the study in the folder."""
-    mine = dataclasses.asdict(settings)
-    path = out / SETTINGS_FILE
-    if path.is_file():
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-        changed = [f"{key}: {theirs.get(key)} -> {mine[key]}" for key in mine if theirs.get(key) != mine[key]]
-        if changed:
-            raise ValueError(f"{out} holds a study of other settings ({'; '.join(changed)}): choose another folder")
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    _write(path, mine)
-
-
-def _write(path: Path, value: Any) -> None:
-    unfinished = path.with_suffix(".partial")
-    unfinished.write_text(json.dumps(value) + "\n", encoding="utf-8")
-    unfinished.replace(path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

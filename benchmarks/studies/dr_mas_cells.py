@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import logging
 import math
@@ -41,6 +40,7 @@ from benchmarks.studies.dr_mas_lemma import measure_lemma
 from benchmarks.studies.dr_mas_report import gather, write_page, write_plot
 from benchmarks.studies.dr_mas_search import SEARCH, CrewPolicy, register
 from benchmarks.studies.held_out import evaluate
+from benchmarks.studies.study_folder import same_study, write_json
 from trainers.env_texts import env_texts
 from trainers.learner import NonFiniteGradient
 from trainers.models import build_tiny_model
@@ -54,7 +54,6 @@ from trainers.trainer import Trainer
 
 __all__ = ["main", "run_study"]
 
-SETTINGS_FILE = "study.json"
 LEMMA_FILE = "lemma.json"
 WARM_FILE = "warm.json"
 TOKENIZER_TASKS = 200
@@ -91,10 +90,10 @@ def run_study(
     """
     started = time.monotonic()
     register()
-    _same_study(settings, out)
+    same_study(settings, out)
     warm = _warm_start(settings, out, log)
     if not (out / LEMMA_FILE).is_file():
-        _write(out / LEMMA_FILE, measure_lemma(warm, settings))
+        write_json(out / LEMMA_FILE, measure_lemma(warm, settings))
     for regime in regimes:
         for seed in seeds:
             for arm in REGIMES[regime].arms():
@@ -125,7 +124,7 @@ def _run(regime_name: str, arm: str, seed: int, settings: StudySettings, warm: P
     result = {"regime": regime_name, "arm": arm, "seed": seed, "stopped": stopped, **_training(train)}
     result["held_out"] = None if stopped else _evaluate(regime, settings, _models(regime, train / "models"), seed)
     result["seconds"] = time.process_time() - clock
-    _write(folder / "result.json", result)
+    write_json(folder / "result.json", result)
     shutil.rmtree(train)
     success = 0.0 if stopped else result["held_out"]["success"]
     log(f"{regime_name}, {arm}, seed {seed}: success {success:.3f}, {result['seconds']:.1f} s of the processor")
@@ -198,28 +197,8 @@ def _warm_start(settings: StudySettings, out: Path, log: Log) -> Path:
         held_out = _evaluate(Regime("", links=links), settings, {"*": folder}, 0)
         success[f"{links[0]}-{links[1]}"] = held_out["success"]
     log(f"warm start: {found.turns} turns, held-out loss {found.held_out_loss} nats a token, success {success}")
-    _write(out / WARM_FILE, {"turns": found.turns, "held_out_loss": found.held_out_loss, "success": success})
+    write_json(out / WARM_FILE, {"turns": found.turns, "held_out_loss": found.held_out_loss, "success": success})
     return folder
-
-
-def _same_study(settings: StudySettings, out: Path) -> None:
-    """Note the settings, or compare them with those of the study in the folder."""
-    mine = dataclasses.asdict(settings)
-    path = out / SETTINGS_FILE
-    if path.is_file():
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-        changed = [f"{key}: {theirs.get(key)} -> {mine[key]}" for key in mine if theirs.get(key) != mine[key]]
-        if changed:
-            raise ValueError(f"{out} holds a study of other settings ({'; '.join(changed)}): choose another folder")
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    _write(path, mine)
-
-
-def _write(path: Path, value: Any) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,6 +35,7 @@ from typing import Any
 import llm_envs
 from benchmarks.studies.kuhn_strategies import average, exploitability, value_against_equilibrium
 from benchmarks.studies.self_play_kuhn_report import gather, page, plot, table
+from benchmarks.studies.study_folder import same_study, write_json
 from trainers.config import TrainConfig, load_config
 from trainers.quiet import quieten_libraries
 from trainers.scripts.tiny_kuhn_player import MAX_TOKENS, decisions, read_strategy, warm_start
@@ -43,7 +44,6 @@ from trainers.trainer import Progress, Trainer
 
 __all__ = ["ARMS", "StudySettings", "main", "run_study", "train_config"]
 
-SETTINGS_FILE = "study.json"
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 Log = Callable[[str], None]
 
@@ -152,7 +152,7 @@ def run_study(
     Raises:
         ValueError: The folder holds a study of other settings.
     """
-    _same_study(settings, out)
+    same_study(settings, out)
     runs: dict[str, list[dict[str, Any]]] = {arm: [] for arm in arms}
     warm_s = []
     for seed in seeds:
@@ -161,7 +161,7 @@ def run_study(
         for arm in arms:
             runs[arm].append(_run(arm, settings, warm, out / f"seed{seed}" / arm, seed, log))
     report = gather(dataclasses.asdict(settings), {ARMS[arm].label: found for arm, found in runs.items()}, warm_s)
-    _write(out / "self_play_kuhn.json", report)
+    write_json(out / "self_play_kuhn.json", report)
     (out / "self_play_kuhn.md").write_text(table(report), encoding="utf-8")
     plot(report, out / "self_play_kuhn.png")
     return report
@@ -176,7 +176,7 @@ def _warm_start(settings: StudySettings, folder: Path, seed: int, log: Log) -> t
         clock = time.process_time()
         shape = {"hidden": settings.hidden, "layers": settings.layers}
         asyncio.run(warm_start(folder, seed, hands=settings.hands, epochs=settings.epochs, **shape))
-        _write(note, {"seconds": time.process_time() - clock})
+        write_json(note, {"seconds": time.process_time() - clock})
         log(f"seed {seed}: warm start")
     return folder / "warm", float(json.loads(note.read_text(encoding="utf-8"))["seconds"])
 
@@ -228,28 +228,8 @@ def _run(arm: str, settings: StudySettings, warm: Path, folder: Path, seed: int,
         # Rewards are chips over 2.
         "played": [2 * row["eval/return"] for row in rows if row.get("eval/return") is not None],
     }
-    _write(done, result)
+    write_json(done, result)
     return result
-
-
-def _same_study(settings: StudySettings, out: Path) -> None:
-    """Note the settings, or compare them with those of the study in the folder."""
-    mine = dataclasses.asdict(settings)
-    path = out / SETTINGS_FILE
-    if path.is_file():
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-        changed = [f"{key}: {theirs.get(key)} -> {mine[key]}" for key in mine if theirs.get(key) != mine[key]]
-        if changed:
-            raise ValueError(f"{out} holds a study of other settings ({'; '.join(changed)}): choose another folder")
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    _write(path, mine)
-
-
-def _write(path: Path, value: Any) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -287,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(table(report))
     if given["page"]:
         DOCS.mkdir(parents=True, exist_ok=True)
-        _write(DOCS / "self_play_kuhn.json", report)
+        write_json(DOCS / "self_play_kuhn.json", report)
         shutil.copyfile(given["out"] / "self_play_kuhn.png", DOCS / "self_play_kuhn.png")
         (DOCS / "self_play_kuhn.md").write_text(page(report), encoding="utf-8")
     return 0
