@@ -167,7 +167,9 @@ def test_registered_environments_pass(env_id):
     check_env(env_id, episodes=3)
 
 
-HOOKS = {"_start", "_context", "_instructions", "_play", "_end_round", "_forfeit", "_oracle", "_render_text"}
+HOOKS = {
+    "_start", "_context", "_instructions", "_play", "_end_round", "_forfeit", "_oracle", "_render_text", "_most_moves"
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("env_id", sorted(llm_envs.registry))
