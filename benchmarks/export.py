@@ -129,7 +129,8 @@ class _Csv:
     def __init__(self, path: Path, columns: Sequence[Column]) -> None:
         self._lists = [column.name for column in columns if column.kind in ("ints", "floats")]
         self._file = path.with_suffix(".csv").open("w", encoding="utf-8", newline="")
-        self._writer = csv.DictWriter(self._file, [column.name for column in columns], lineterminator="\n")
+        # Lines end as RFC 4180 says; with "\n" alone the module would leave a "\r" within a text unquoted, and lose it.
+        self._writer = csv.DictWriter(self._file, [column.name for column in columns], lineterminator="\r\n")
         self._writer.writeheader()
 
     def write(self, rows: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.cli import main
@@ -173,6 +173,8 @@ def test_a_folder_is_there_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=30))
+@example("\r")
+@example("a\r\nb\nc")
 def test_any_text_comes_back(text: str) -> None:
     import tempfile
 

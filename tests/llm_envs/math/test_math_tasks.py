@@ -471,7 +471,8 @@ def test_published_set_out_of_reach_names_the_hub_id_and_the_fix(tmp_path: Path,
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("llm_envs.tasks.TaskError: cannot load the hub data set openai/gsm8k (main)")
-    assert "LLM_ENVS_DATA at a folder with gsm8k/test.jsonl (or .parquet) or gsm8k_test.jsonl" in last
+    assert "gsm8k/test.jsonl (or .parquet) or gsm8k_test.jsonl, into a folder" in last
+    assert last.endswith("point the environment variable LLM_ENVS_DATA at it.")
 
 
 def test_local_copies_win_over_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
