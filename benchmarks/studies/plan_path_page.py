@@ -1,9 +1,9 @@
 """The page of the plan-path study, generated from the reports of two runs of it.
 
-    python -m benchmarks.studies.plan_path_page runs/at_grpo_plan_path runs/at_grpo_plan_path_long
+    python -m benchmarks.studies.plan_path_page runs/at_grpo_plan_path runs/at_grpo_plan_path_long --variants runs/other
 
-The first folder compares all arms after few tokens, the second says how far the arms in it come with many. Writes
-``docs/studies/at_grpo_plan_path.{json,md,png}``.
+The first folder compares all arms after few tokens, the second says how far the arms in it come with many, and the
+variants are the first one with some arms and other settings. Writes ``docs/studies/at_grpo_plan_path.{json,md,png}``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ NAME = "at_grpo_plan_path"
 _COLUMNS = ("greedy/1", "sampled/1", "greedy/4", "sampled/4")
 
 
-def gather(comparison: Path, reach: Path, machine: str) -> dict[str, Any]:
-    """Read both reports.
+def gather(comparison: Path, reach: Path, variants: Sequence[Path], machine: str) -> dict[str, Any]:
+    """Read all reports.
 
     Raises:
         ValueError: A folder holds no report.
     """
-    found: dict[str, Any] = {"machine": machine}
-    for key, folder in (("comparison", comparison), ("reach", reach)):
-        path = folder / "report.json"
-        if not path.is_file():
-            raise ValueError(f"{folder} holds no report.json: run `python -m benchmarks.studies.{NAME} --out {folder}`")
-        found[key] = _rounded(json.loads(path.read_text(encoding="utf-8")))
-    return found
+    return {
+        "machine": machine,
+        "comparison": _read(comparison),
+        "reach": _read(reach),
+        "variants": [_read(folder) for folder in variants],
+    }
+
+
+def _read(folder: Path) -> Any:
+    path = folder / "report.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no report.json: run `python -m benchmarks.studies.{NAME} --out {folder}`")
+    return _rounded(json.loads(path.read_text(encoding="utf-8")))
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -51,6 +57,8 @@ def page(report: Mapping[str, Any]) -> str:
         f"![Held-out success of the arms]({NAME}.png)",
         "Differences on the same tasks: mean, 95 % interval over tasks, and the difference in each seed.",
         _differences(comparison),
+        *_found(comparison),
+        *_variants(comparison["settings"], report["variants"]),
         f"## {reach['settings']['tokens']:,} training tokens",
         _changed(comparison["settings"], reach["settings"]),
         _table(reach),
@@ -102,13 +110,59 @@ def _setting(settings: Mapping[str, Any]) -> str:
 def _table(report: Mapping[str, Any]) -> str:
     arms = report["arms"]
     columns = [mode for mode in _COLUMNS if all(mode in arm["evaluation"] for arm in arms.values())]
-    lines = [f"| arm | seeds | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
-    lines.append("|---" * (len(columns) + 3) + "|")
+    lines = [f"| arm | seeds | updates | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
+    lines.append("|---" * (len(columns) + 4) + "|")
     for arm in arms.values():
-        cells = [_cell(arm["evaluation"][mode]) for mode in columns]
-        tokens = arm["evaluation"][columns[-1]]["tokens"]
-        lines.append(f"| {arm['label']} | {len(arm['seeds'])} | {' | '.join(cells)} | {tokens:.0f} |")
+        rows = [(arm["label"], _updates(arm), arm["evaluation"])]
+        if "early" in arm:
+            early = f"{arm['label']}, after {report['settings']['early_tokens']:,} tokens"
+            rows.insert(0, (early, "", arm["early"]))
+        for label, updates, found in rows:
+            cells = [_cell(found[mode]) for mode in columns]
+            tokens = found[columns[-1]]["tokens"]
+            lines.append(f"| {label} | {len(arm['seeds'])} | {updates} | {' | '.join(cells)} | {tokens:.0f} |")
     return "\n".join(lines)
+
+
+def _updates(arm: Mapping[str, Any]) -> str:
+    return ", ".join(f"{run['updates']:.0f}" for run in arm["training"] if run)
+
+
+def _found(report: Mapping[str, Any]) -> list[str]:
+    """In which ways of playing the first arm of each comparison is clearly ahead, and in which behind."""
+    labels = {name: arm["label"] for name, arm in report["arms"].items()}
+    lines = []
+    for row in report["differences"]:
+        ahead = [mode for mode, gap in row["evaluation"].items() if gap["interval"][0] > 0]
+        behind = [mode for mode, gap in row["evaluation"].items() if gap["interval"][1] < 0]
+        lines.append(
+            f"- *{labels[row['arm']]}* against *{labels[row['against']]}*: ahead in {_modes(ahead)}, behind in "
+            f"{_modes(behind)}."
+        )
+    return ["Where the interval does not hold 0:\n\n" + "\n".join(lines)] if lines else []
+
+
+def _modes(modes: Sequence[str]) -> str:
+    return ", ".join(f"`{mode}`" for mode in modes) or "none"
+
+
+def _variants(settings: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Arms again with other settings: whether an arm is behind only because the settings do not suit it."""
+    if not variants:
+        return []
+    lines = [f"| arm | other settings | updates | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 3) + "|"]
+    for report in variants:
+        others = ", ".join(f"`{key}` {value}" for key, value in report["settings"].items() if settings[key] != value)
+        for arm in report["arms"].values():
+            cells = " | ".join(_cell(arm["evaluation"][mode]) for mode in _COLUMNS if mode in arm["evaluation"])
+            lines.append(f"| {arm['label']} | {others} | {_updates(arm)} | {cells} |")
+    return [
+        (
+            "The settings were chosen on AT-GRPO. Whole episodes take more tokens an update, so that their arms make "
+            "fewer updates of the same tokens. With other settings, one seed:"
+        ),
+        "\n".join(lines),
+    ]
 
 
 def _cell(value: Mapping[str, Any]) -> str:
@@ -179,11 +233,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.plan_path_page", description=__doc__)
     parser.add_argument("comparison", type=Path, help="folder of the study with all arms")
     parser.add_argument("reach", type=Path, help="folder of the study with more tokens")
+    parser.add_argument("--variants", type=Path, nargs="*", default=[], help="folders of arms with other settings")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write (default: docs/studies)")
     parser.add_argument("--machine", default="", help="a sentence on the machine, for the page")
     given = parser.parse_args(argv)
     try:
-        report = gather(given.comparison, given.reach, given.machine)
+        report = gather(given.comparison, given.reach, given.variants, given.machine)
     except ValueError as problem:
         sys.stderr.write(f"{parser.prog}: {problem}\n")
         return 2

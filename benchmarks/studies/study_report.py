@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ def _plot(arms: Mapping[str, Any], path: Path) -> None:
         errors.append([value["interval"][1] - value["success"] for value in found])
         at = [number + (place - (len(modes) - 1) / 2) * width for number in range(len(found))]
         axis.bar(at, heights, width, yerr=[[max(0.0, e) for e in row] for row in errors], capsize=2, label=mode)
-    axis.set_xticks(range(len(arms)), [arm["label"].replace(", ", "\n") for arm in arms.values()], fontsize=7)
+    labels = ["\n".join(textwrap.wrap(arm["label"], 15, break_on_hyphens=False)) for arm in arms.values()]
+    axis.set_xticks(range(len(arms)), labels, fontsize=7)
     axis.set(ylim=(0, 1), ylabel="held-out success", title="Greedy and sampled, in 1 turn and within several")
     axis.grid(axis="y", alpha=0.3)
     axis.legend(fontsize=8)
