@@ -53,7 +53,7 @@ def page(report: Mapping[str, Any], plot: str) -> str:
 
 def _not_run(regimes: Mapping[str, Any]) -> Iterable[str]:
     """What of the grid the report does not hold."""
-    missing = [f"`{name}` ({regime.label})" for name, regime in REGIMES.items() if name not in regimes]
+    missing = [f"`{name}` ({REGIMES[name].label})" for name in sorted(set(REGIMES) - set(regimes))]
     if missing:
         yield f"**The grid is not complete.** Not run: {'; '.join(missing)}. What is said below is of the others."
 
@@ -149,6 +149,8 @@ def _spike_finding(regimes: Mapping[str, Any]) -> str:
     texts = []
     for arm in SWEEP_ARMS:
         found = {name: regime["arms"][arm] for name, regime in regimes.items() if arm in regime["arms"]}
+        if not found:
+            continue
         above = [name for name, value in found.items() if value["spike"]["mean"] > SPIKE]
         name = max(found, key=lambda name: max(found[name]["spike"]["seeds"]))
         large = max(found, key=lambda name: found[name]["largest_norm"])
@@ -159,6 +161,8 @@ def _spike_finding(regimes: Mapping[str, Any]) -> str:
         )
     for arm in ("step_grpo", "agent_std"):
         found = _compared(regimes, arm, "spike_over_dr_mas")
+        if not found:
+            continue
         texts.append(f"Ratio of `{arm}` over that of `dr_mas`, paired by seed: {_span(found)}, {_apart(found, 1)}.")
     return " ".join(texts)
 
