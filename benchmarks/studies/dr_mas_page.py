@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.studies.dr_mas_arms import ARMS, REGIMES, SWEEP_ARMS
+from benchmarks.studies.dr_mas_findings import apart, axis_rows, differences_seen, findings, span
 
 __all__ = ["page"]
-
-SPIKE = 3.0
-"""A spike ratio from which on the page names a regime."""
 
 
 def page(report: Mapping[str, Any], plot: str) -> str:
@@ -25,10 +23,12 @@ def page(report: Mapping[str, Any], plot: str) -> str:
         "# Study: the statistics of Dr. MAS",
         "*Generated from `dr_mas_cells.json` by `python -m benchmarks.studies.dr_mas_cells --page`.*",
         _claims(),
-        _setting(report, _differences_seen(regimes)),
+        _setting(report, differences_seen(regimes)),
         "## What was found",
-        *_findings(report),
+        *findings(report),
         f"![Lemma, success and spikes]({plot})",
+        "### Where it begins",
+        _axes(regimes),
         "## Lemma 4.2",
         _lemma(report["lemma"]),
         "## The search for spikes and collapses",
@@ -98,106 +98,13 @@ def _setting(report: Mapping[str, Any], differences: int) -> str:
     )
 
 
-def _findings(report: Mapping[str, Any]) -> Iterable[str]:
-    regimes, lemma = report["regimes"], report["lemma"]
-    played, dealt = lemma["played"], lemma["dealt"]
-    yield (
-        f"- **The formula holds where its assumption does.** With outcomes dealt out anew: log-log slope "
-        f"{dealt['fit']['all']['slope']:.2f}, R² {dealt['fit']['all']['r2']:.3f}, and {_range(dealt['agent_wise'])} "
-        "under `dr_mas` (1 is no inflation). As played, where what is right is what the model is sure of: slope "
-        f"{played['fit']['all']['slope']:.2f}, R² {played['fit']['all']['r2']:.3f}, and "
-        f"{_range(played['agent_wise'])} under `dr_mas`."
+def _axes(regimes: Mapping[str, Any]) -> str:
+    columns = ["along", "`step_grpo` less `dr_mas`", "`agent_std` less `dr_mas`", *(f"`{arm}`" for arm in SWEEP_ARMS)]
+    return (
+        "Difference of held-out success from `dr_mas` along each axis of the grid, bold where the 95 % interval leaves "
+        "out 0, and in the last three columns how many of three runs collapsed.\n\n"
+        f"{_table(columns, axis_rows(regimes))}"
     )
-    yield "- **Success.** " + _success_finding(regimes, report["warm_start"]["success"])
-    yield "- **Mean or deviation, agent identity or step weighting.** " + _table_finding(regimes)
-    yield "- **Spikes.** " + _spike_finding(regimes)
-    yield "- **Collapses.** " + _collapse_finding(regimes)
-
-
-def _success_finding(regimes: Mapping[str, Any], warm: Mapping[str, float]) -> str:
-    texts = []
-    for arm in ("step_grpo", "agent_std"):
-        found = _compared(regimes, arm, "against_dr_mas")
-        below = sum(value["mean"] < 0 for value in found.values())
-        texts.append(
-            f"`{arm}` is below `dr_mas` in {below} of {len(found)} regimes, {_apart(found, 0)}, and ends below the "
-            f"warm start in {_list(_below_warm(regimes, arm, warm))}."
-        )
-    unlearned = _list(_below_warm(regimes, "dr_mas", warm))
-    return " ".join(texts) + f" `dr_mas` ends below the warm start in {unlearned}. (That was not among the measures.)"
-
-
-def _below_warm(regimes: Mapping[str, Any], arm: str, warm: Mapping[str, float]) -> list[str]:
-    return [
-        name
-        for name, regime in regimes.items()
-        if arm in regime["arms"] and regime["arms"][arm]["success"]["mean"] < warm["-".join(map(str, regime["links"]))]
-    ]
-
-
-def _table_finding(regimes: Mapping[str, Any]) -> str:
-    tables = {name: regime for name, regime in regimes.items() if regime["every_arm"]}
-    texts = [
-        f"`{arm}` less `dr_mas`: {_span(found)}, {_apart(found, 0)}."
-        for arm in ARMS
-        if (found := _compared(tables, arm, "against_dr_mas"))
-    ]
-    return f"In the {len(tables)} regimes with all arms, least and greatest difference in success: " + " ".join(texts)
-
-
-def _spike_finding(regimes: Mapping[str, Any]) -> str:
-    texts = []
-    for arm in SWEEP_ARMS:
-        found = {name: regime["arms"][arm] for name, regime in regimes.items() if arm in regime["arms"]}
-        if not found:
-            continue
-        above = [name for name, value in found.items() if value["spike"]["mean"] > SPIKE]
-        name = max(found, key=lambda name: max(found[name]["spike"]["seeds"]))
-        large = max(found, key=lambda name: found[name]["largest_norm"])
-        texts.append(
-            f"`{arm}`: a mean ratio above {SPIKE:g} in {len(above)} of {len(found)} regimes{_names(above)}; the "
-            f"largest ratio of a run is {max(found[name]['spike']['seeds']):.1f} (`{name}`), the largest norm "
-            f"{found[large]['largest_norm']:.2f} (`{large}`)."
-        )
-    for arm in ("step_grpo", "agent_std"):
-        found = _compared(regimes, arm, "spike_over_dr_mas")
-        if not found:
-            continue
-        texts.append(f"Ratio of `{arm}` over that of `dr_mas`, paired by seed: {_span(found)}, {_apart(found, 1)}.")
-    return " ".join(texts)
-
-
-def _apart(found: Mapping[str, Any], null: float) -> str:
-    """In how many regimes the interval leaves the null out, and on which side."""
-    low = [name for name, value in found.items() if value["interval"][1] < null]
-    high = [name for name, value in found.items() if value["interval"][0] > null]
-    return f"with an interval below {null:g} in {len(low)}{_names(low)} and above {null:g} in {len(high)}{_names(high)}"
-
-
-def _span(found: Mapping[str, Any]) -> str:
-    means = [value["mean"] for value in found.values()]
-    return f"{min(means):.3f} to {max(means):.3f}" if means else "–"
-
-
-def _differences_seen(regimes: Mapping[str, Any]) -> int:
-    return sum(arm["against_dr_mas"] is not None for regime in regimes.values() for arm in regime["arms"].values())
-
-
-def _compared(regimes: Mapping[str, Any], arm: str, what: str) -> dict[str, Any]:
-    """What an arm is against ``dr_mas`` in every regime that has an interval."""
-    values = {name: regime["arms"].get(arm, {}).get(what) for name, regime in regimes.items()}
-    return {name: value for name, value in values.items() if value is not None and value["interval"] is not None}
-
-
-def _collapse_finding(regimes: Mapping[str, Any]) -> str:
-    texts = []
-    for arm in SWEEP_ARMS:
-        counts = {name: regime["arms"][arm]["collapse"] for name, regime in regimes.items() if arm in regime["arms"]}
-        runs, of = (sum(value[key] for value in counts.values()) for key in ("runs", "of"))
-        where = [name for name, value in counts.items() if value["runs"]]
-        texts.append(f"`{arm}`: {runs} of {of} runs{_names(where)}.")
-    stopped = sum(arm["stopped"] for regime in regimes.values() for arm in regime["arms"].values())
-    return " ".join(texts) + f" Gradients that are not finite: {stopped}."
 
 
 def _lemma(lemma: Mapping[str, Any]) -> str:
@@ -270,13 +177,21 @@ def _controls(regimes: Mapping[str, Any]) -> str:
         for control in regime["controls"]
         if regime["every_arm"]
     ]
+    steps: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, regime in regimes.items():
+        for control in regime["controls"] if regime["every_arm"] else ():
+            if control["interval"] is not None:
+                steps.setdefault((control["second"], control["first"]), {})[name] = control
+    summary = " ".join(
+        f"`{before}` → `{after}`: {span(found)}, {apart(found, 0)}." for (before, after), found in steps.items()
+    )
     return (
         "From GRPO to Dr. MAS in three steps. `grpo` → `grpo_turns`: every turn counts in the statistics, in place of "
         "every episode once (step weighting). `grpo_turns` → `step_grpo`: a turn is scored by the outcome and its own "
         "costs, so that the costs of a role enter statistics that all roles share. `step_grpo` → `dr_mas`: statistics "
         "of one's own (agent identity). `step_grpo` and the cell (μ, σ) are one and the same algorithm, so they are "
         "one arm. A cost of the answerer is part of every episode's return alike: GRPO on episode returns does not "
-        f"see it.\n\n{_table(['regime', 'step', 'change of success'], rows)}"
+        f"see it.\n\n{summary}\n\n{_table(['regime', 'step', 'change of success'], rows)}"
     )
 
 
@@ -302,19 +217,6 @@ def _value(found: Mapping[str, Any], digits: int, bounds: tuple[float, float] | 
     if bounds is not None:
         low, high = max(low, bounds[0]), min(high, bounds[1])
     return f"{mean} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-
-
-def _range(by_role: Mapping[str, Sequence[float]]) -> str:
-    values = [value for pair in by_role.values() for value in pair]
-    return f"{min(values):.2f} to {max(values):.2f}"
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) if names else "none"
-
-
-def _names(names: Sequence[str]) -> str:
-    return f" ({_list(names)})" if names else ""
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
