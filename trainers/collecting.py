@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class Collector:
         algorithm: How to sample and compare.
         config: Tasks, samples, rounds, concurrency and seed.
         on_episode: Called with every finished episode.
+        play: Plays jobs, as :func:`trainers.rollout.episodes.collect` does.
     """
 
     def __init__(
@@ -46,7 +47,10 @@ class Collector:
         algorithm: Algorithm,
         config: TrainConfig,
         on_episode: Callable[[Episode], None] | None = None,
+        *,
+        play: Callable[..., Awaitable[list[Episode]]] = collect,
     ) -> None:
+        self._play_jobs = play
         self._make_env = make_env
         self._algorithm = algorithm
         self._config = config
@@ -102,7 +106,7 @@ class Collector:
     async def _play(self, team: Team, tasks: list[int], update: int, refill: int) -> list[Episode]:
         parts = (update,) if refill == 0 else (update, refill)
         jobs = make_jobs(tasks, self._samples, stable_hash("collect", self._config.seed, *parts) >> 1)
-        episodes = await collect(
+        episodes = await self._play_jobs(
             self._make_env,
             team,
             jobs,

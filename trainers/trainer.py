@@ -30,7 +30,7 @@ from trainers.evaluating import Evaluator
 from trainers.folder_lock import FolderBusyError, FolderLock, busy, find_writer
 from trainers.learner import Learner, NonFiniteGradient
 from trainers.measuring import fit_critics, measure
-from trainers.members import Member, build_members, build_team, check_policies, close_members
+from trainers.members import Member, build_team, check_policies
 from trainers.models import resolve_model
 from trainers.policies.base import PolicyError
 from trainers.recording import Recorder
@@ -40,6 +40,7 @@ from trainers.run_metrics import Clock, learner_metrics, rollout_metrics
 from trainers.team import Team, TeamError, check_roles
 from trainers.tracking import Tracker, plot, read_metrics
 from trainers.weight_sync import SyncReport
+from trainers.workers import Workers
 
 __all__ = ["Progress", "RunError", "TrainResult", "Trainer"]
 
@@ -89,6 +90,7 @@ class Trainer:
         resume: Go on from the newest checkpoint in ``run_dir``.
         on_progress: Called after every update.
         on_episode: Called with every finished episode.
+        workers: Where models and environments are; in this process if not given.
 
     Raises:
         ConfigError: The configuration fits neither itself nor the environment.
@@ -108,12 +110,15 @@ class Trainer:
         resume: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         on_episode: Callable[[Episode], None] | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.config = config
         self.run_dir = run_dir
         self.algorithm = config.algorithm.build()
         self._on_progress = on_progress or (lambda progress: None)
         check_policies(config)
+        self._workers = workers or Workers()
+        self._workers.check(config)
         if config.wandb and importlib.util.find_spec("wandb") is None:
             raise ConfigError("wandb is not installed: `pip install 'llm-envs[viz]'`, or leave `wandb` out.")
         self._resume = resume
@@ -126,7 +131,7 @@ class Trainer:
         # One environment of each split is made and the others are forks of it: its tasks are read once.
         self._env = _make_env(config)
         self._tasks = self._env.tasks
-        self._collector = Collector(self._env.fork, self.algorithm, config, on_episode)
+        self._collector = Collector(self._env.fork, self.algorithm, config, on_episode, play=self._workers.play)
         try:
             check_roles(config.role_map(), self._env.possible_agents)
             self._cursor = TaskCursor(len(self._tasks), config.tasks_per_update, config.seed)
@@ -156,7 +161,7 @@ class Trainer:
 
             torch.set_num_threads(self.config.threads)
         scratch = (self.run_dir / SCRATCH).resolve()
-        self.members = await build_members(self.config, scratch)
+        self.members = await self._workers.build(self.config, scratch)
         try:
             self.team = build_team(self.config, self.members)
             for name in self.members:
@@ -166,7 +171,7 @@ class Trainer:
                 note_config(self.run_dir, self.config)
                 return await self._loop()
         finally:
-            await close_members(self.members)
+            await self._workers.close(self.members)
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _lock(self) -> FolderLock:

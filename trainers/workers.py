@@ -1,0 +1,51 @@
+"""Where the models and the environments of a run are: in this process, or wherever a subclass puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainers.config import TrainConfig
+from trainers.members import Member, build_members, close_members
+from trainers.rollout.episodes import RunEpisode, collect, run_episode
+from trainers.rollout.player import Job
+from trainers.rollout.records import Episode
+from trainers.team import Team
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """Loads the models of a run and plays its episodes, in this process.
+
+    A trainer asks only this class, so the same loop runs on a cluster (:class:`trainers.distributed.RayWorkers`).
+    """
+
+    def check(self, config: TrainConfig) -> None:
+        """Check, before anything is loaded, that a run can be placed.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+
+    async def build(self, config: TrainConfig, scratch: Path) -> dict[str, Member]:
+        """Load every policy; see :func:`trainers.members.build_members`."""
+        return await build_members(config, scratch)
+
+    async def play(
+        self,
+        make_env: Callable[[], Any],
+        team: Team,
+        jobs: Sequence[Job],
+        *,
+        concurrency: int,
+        on_episode: Callable[[Episode], None] | None = None,
+        run: RunEpisode = run_episode,
+    ) -> list[Episode]:
+        """Play all jobs and return their episodes in the order of ``jobs``; see :func:`~.episodes.collect`."""
+        return await collect(make_env, team, jobs, concurrency=concurrency, on_episode=on_episode, run=run)
+
+    async def close(self, members: dict[str, Member]) -> None:
+        """Close the policies and free what they were placed on."""
+        await close_members(members)
