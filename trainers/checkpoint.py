@@ -12,13 +12,16 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 FOLDER = "checkpoints"
 _NAME = re.compile(r"update-(\d{6,})")
 _STATE = "trainer.json"
+
+State: TypeAlias = Mapping[str, Any] | Callable[[Path], None]
+"""What a checkpoint holds of a policy: tensors and plain values, or what writes them into a folder of its own."""
 
 
 class CheckpointError(RuntimeError):
@@ -29,7 +32,7 @@ def save(
     run_dir: Path,
     update: int,
     trainer: Mapping[str, Any],
-    policies: Mapping[str, Mapping[str, Any]],
+    policies: Mapping[str, State],
     keep: int,
     *,
     stopped: bool = False,
@@ -40,7 +43,8 @@ def save(
         run_dir: The run's folder.
         update: Updates done.
         trainer: Plain values: cursor, generators, baselines, configuration.
-        policies: Learner state by policy: tensors and plain values, as ``torch.save`` takes them.
+        policies: Learner state by policy: tensors and plain values, as ``torch.save`` takes them; or, where several
+            processes write it together, what writes it into the folder that it is called with.
         keep: How many of the newest checkpoints to keep.
         stopped: Write the state of a run that stopped in the middle of an update beside the others, for examination. A
             run never resumes from it, and no other checkpoint is dropped.
@@ -61,6 +65,10 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         for name, state in policies.items():
+            if callable(state):
+                state(partial / name)
+                _sync_folder(partial / name)
+                continue
             with (partial / f"{name}.pt").open("wb") as file:
                 torch.save(dict(state), file)
                 file.flush()
@@ -108,8 +116,10 @@ def complete(run_dir: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any] | Path]]:
     """Read a checkpoint: the trainer's state, and the learners' state by policy. No code in it is ever run.
+
+    Of a policy whose state was written into a folder of its own, that folder is returned.
 
     Raises:
         CheckpointError: A file is missing or damaged.
@@ -118,10 +128,11 @@ def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
     try:
         trainer = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-        policies = {
+        policies: dict[str, dict[str, Any] | Path] = {
             path.stem: torch.load(path, map_location="cpu", weights_only=True)
             for path in sorted(checkpoint.glob("*.pt"))
         }
+        policies |= {path.name: path for path in sorted(checkpoint.iterdir()) if path.is_dir()}
     except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as problem:
         # torch's advice on the last one, to run what is in the file as code, is not passed on.
         what = "it holds more than tensors and numbers" if isinstance(problem, pickle.UnpicklingError) else problem

@@ -18,6 +18,7 @@ from trainers.algorithms.algorithm import Algorithm, Baseline, Term
 from trainers.algorithms.critic_config import CriticConfig
 from trainers.algorithms.loss_config import LossConfig
 from trainers.algorithms.presets import get_algorithm
+from trainers.cluster_config import ClusterConfig
 from trainers.config_checks import Section, changed, check_fields, explain
 from trainers.policies.base import PolicySpecError, parse_spec
 from trainers.policy_config import SCRIPTED, LoraConfig, PolicyConfig, SamplingConfig
@@ -27,6 +28,7 @@ __all__ = [
     "AlgorithmConfig",
     "AlternateConfig",
     "CheckpointConfig",
+    "ClusterConfig",
     "ConfigError",
     "EnvConfig",
     "EvalConfig",
@@ -217,6 +219,7 @@ class TrainConfig(Section):
         checkpoint: Saving.
         evaluation: Held-out evaluation.
         record: Episodes that are kept for people to read.
+        cluster: Workers of the run where it is given a cluster.
         wandb: Also log to Weights & Biases under this project.
     """
 
@@ -239,6 +242,7 @@ class TrainConfig(Section):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluation: EvalConfig = Field(default_factory=EvalConfig)
     record: RecordConfig = Field(default_factory=RecordConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     wandb: str | None = None
 
     @model_validator(mode="after")

@@ -12,7 +12,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,69 +25,10 @@ from trainers.learner_config import LearnerConfig
 from trainers.logprobs import CompletionForward
 from trainers.lora import add_lora, merged_named_tensors
 from trainers.packing import plan_trees
+from trainers.ranks import Forward, Ranks
+from trainers.update_metrics import NonFiniteGradient, Step, UpdateMetrics
 
 __all__ = ["Learner", "LearnerConfig", "NonFiniteGradient", "Sample", "UpdateMetrics"]
-
-
-class NonFiniteGradient(RuntimeError):
-    """An agent's loss or gradient is NaN or infinite. It was not applied: the weights are those of the last step."""
-
-    def __init__(self, agent: str, step: int, loss: float, norm: float) -> None:
-        self.agent, self.step, self.loss, self.norm = agent, step, loss, norm
-        super().__init__(
-            f"Agent {agent!r} has loss {loss} and gradient norm {norm} at optimiser step {step}; the step was not "
-            "taken. Look at this agent's log-probs and advantages, or lower the learning rate"
-        )
-
-
-@dataclass(slots=True)
-class UpdateMetrics:
-    """What an update did.
-
-    Attributes:
-        steps: Optimiser steps taken.
-        samples: Turns trained on (once, however many epochs).
-        tokens: Completion tokens trained on (once).
-        loss: Mean loss of the steps.
-        lr: Learning rate of the last step.
-        grad_norm: Mean over the steps of the global gradient norm before clipping.
-        grad_norm_max: Its maximum.
-        agent_grad_norm: Mean over the steps of each agent's gradient norm before clipping (over steps in which the
-            agent takes part).
-        agent_grad_norm_max: Its maximum.
-        mean: Token means of the loss metrics over all agents (see ``policy_loss``).
-        agents: The same for each agent.
-    """
-
-    steps: int = 0
-    samples: int = 0
-    tokens: int = 0
-    loss: float = 0.0
-    lr: float = 0.0
-    grad_norm: float = 0.0
-    grad_norm_max: float = 0.0
-    agent_grad_norm: dict[str, float] = field(default_factory=dict)
-    agent_grad_norm_max: dict[str, float] = field(default_factory=dict)
-    mean: dict[str, float] = field(default_factory=dict)
-    agents: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, float]:
-        """Return flat metrics; those of an agent are under ``agent/<name>/``."""
-        flat: dict[str, float] = {**self.mean}
-        for name in ("steps", "samples", "tokens", "loss", "lr", "grad_norm", "grad_norm_max"):
-            flat[name] = getattr(self, name)
-        for agent, metrics in self.agents.items():
-            flat |= {f"agent/{agent}/{name}": value for name, value in metrics.items()}
-            flat[f"agent/{agent}/grad_norm"] = self.agent_grad_norm[agent]
-            flat[f"agent/{agent}/grad_norm_max"] = self.agent_grad_norm_max[agent]
-        return flat
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    loss: float
-    norm: float
-    agent_norms: dict[str, float]
 
 
 class Learner:
@@ -103,6 +43,7 @@ class Learner:
         ref_model: Reference for the KL term. By default the adapter-less model with LoRA, else a frozen copy of
             ``model`` as it is now. Only used, and only copied, if ``loss.kl_coef`` > 0 or ``reference``.
         reference: Keep a reference whatever the loss, for :meth:`reference_kl`.
+        ranks: How work and weights are divided over processes; not at all if not given.
 
     Raises:
         ValueError: If the LoRA configuration has a feature whose weights cannot be merged exactly (DoRA,
@@ -118,14 +59,16 @@ class Learner:
         lora: Any | Mapping[str, Any] | None = None,
         ref_model: Any | None = None,
         reference: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
         self.config = config or LearnerConfig()
         self.loss = loss or LossConfig()
         self._lora = lora is not None
         half = self.config.dtype == "bfloat16"
         self._autocast = torch.bfloat16 if half else None
         model = model.to(torch.float32 if half and not self._lora else getattr(torch, self.config.dtype))
-        self._ref: CompletionForward | None = None
+        self._ref: Forward | None = None
         self._has_reference = reference or self.loss.kl_coef > 0
         if self._has_reference and (ref_model is not None or not self._lora):
             frozen = (copy.deepcopy(model) if ref_model is None else ref_model.to(model.dtype)).requires_grad_(False)
@@ -237,12 +180,12 @@ class Learner:
             old = dict(zip(later, values, strict=True))
         ref = self._reference_logprobs(samples) if self.loss.kl_coef > 0 else None
         metrics: dict[str, LossMetrics] = {}
-        steps: list[_Step] = []
+        steps: list[Step] = []
         for chosen in [part for order in orders for part in order]:
             known = old if old is not None and chosen[0] in old else None
             steps.append(self._step(samples, chosen, known, ref, metrics))
         self.updates += 1
-        return self._summary(samples, steps, metrics)
+        return UpdateMetrics.of(samples, steps, self._ranks.merge(metrics), self.config.lr_at(self.steps - 1))
 
     def trainable_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights that are trained, by their names in ``self.model`` (peft's for LoRA), without copying."""
@@ -275,18 +218,32 @@ class Learner:
         Learning rate and shuffling depend on the counters and the configuration only, so no generator is stored. The
         object holds tensors, numbers, strings, lists and dicts; ``torch.load(..., weights_only=True)`` reads it.
         """
+        state = self.tensors()
         return {
-            "weights": {name: p.detach().to("cpu", copy=True) for name, p in self._trainable.items()},
+            **state,
+            "weights": {name: p.to("cpu", copy=True) for name, p in state["weights"].items()},
             "optimizer": {
-                str(i): {key: value.detach().to("cpu", copy=True) for key, value in moments.items()}
+                i: {key: value.to("cpu", copy=True) for key, value in moments.items()}
+                for i, moments in state["optimizer"].items()
+            },
+        }
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the same as :meth:`state_dict` without copying: the tensors are those that the next step changes."""
+        return {
+            "weights": {name: p.detach() for name, p in self._trainable.items()},
+            "optimizer": {
+                str(i): {key: value.detach() for key, value in moments.items()}
                 for i, moments in self._optimizer.state_dict()["state"].items()
             },
             "steps": self.steps,
             "updates": self.updates,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
         """Restore what :meth:`state_dict` returned, into a learner that was built in the same way.
+
+        A folder is read as :mod:`trainers.distributed.sharded_state` says, however many ranks have written it.
 
         Hyper-parameters are those of this learner's configuration. The reference model is not part of the state: build
         the learner from the same initial model.
@@ -294,6 +251,10 @@ class Learner:
         Raises:
             ValueError: If the trained weights differ in name or shape. Nothing is changed then.
         """
+        if isinstance(state, Path):
+            from trainers.distributed.sharded_state import read_whole
+
+            state = read_whole(state)
         weights: Mapping[str, Tensor] = state["weights"]
         ours = {name: tuple(p.shape) for name, p in self._trainable.items()}
         theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
@@ -302,8 +263,14 @@ class Learner:
             raise ValueError(f"The saved weights are not those of this learner; they differ in {odd[:4]}")
         with torch.no_grad():
             for name, parameter in self._trainable.items():
-                parameter.copy_(weights[name])
-        moments = {int(i): dict(values) for i, values in state["optimizer"].items()}
+                parameter.copy_(self._ranks.local(parameter, weights[name]))
+        owners = [p for group in self._optimizer.param_groups for p in group["params"]]
+        moments = {
+            int(i): {
+                key: self._ranks.local(owners[int(i)], value) if value.ndim else value for key, value in values.items()
+            }
+            for i, values in state["optimizer"].items()
+        }
         self._optimizer.load_state_dict(
             {"state": moments, "param_groups": self._optimizer.state_dict()["param_groups"]}
         )
@@ -311,13 +278,15 @@ class Learner:
         self.steps = int(state["steps"])
         self.updates = int(state["updates"])
 
-    def _forward_of(self, model: Any) -> CompletionForward:
-        return CompletionForward(
-            model,
-            temperature=self.config.temperature,
-            chunk=self.config.logits_chunk,
-            autocast=self._autocast,
-            share=self.config.packing == "shared",
+    def _forward_of(self, model: Any) -> Forward:
+        return self._ranks.shard(
+            CompletionForward(
+                model,
+                temperature=self.config.temperature,
+                chunk=self.config.logits_chunk,
+                autocast=self._autocast,
+                share=self.config.packing == "shared",
+            )
         )
 
     def _order(self, samples: Sequence[Sample], epoch: int, minibatches: int) -> list[list[int]]:
@@ -333,32 +302,35 @@ class Learner:
         return [part.tolist() for part in np.array_split(order, minibatches)]
 
     def _micro_batches(
-        self, samples: Sequence[Sample], chosen: Sequence[int], forward: CompletionForward
-    ) -> Iterator[tuple[list[int], MicroBatch]]:
-        """Yield the micro-batches of the chosen samples, each with the indices of its samples in its order."""
+        self, samples: Sequence[Sample], chosen: Sequence[int], forward: Forward
+    ) -> Iterator[tuple[list[int], MicroBatch, bool]]:
+        """Yield the micro-batches of the chosen samples that are this process's.
+
+        Each comes with the indices of its samples in its order, and whether it counts (:meth:`Ranks.deal`).
+        """
         prompts = [samples[i].prompt_ids for i in chosen]
         completions = [samples[i].completion_ids for i in chosen]
-        budget = self.config.micro_batch_tokens
+        lengths = [len(p) + len(c) - 1 for p, c in zip(prompts, completions, strict=True)]
+        budget = self._ranks.budget(sum(lengths), self.config.micro_batch_tokens)
         if not forward.shares:
-            for part in plan_micro_batches(
-                [len(p) + len(c) - 1 for p, c in zip(prompts, completions, strict=True)], budget
-            ):
+            for part, counts in self._ranks.deal(plan_micro_batches(lengths, budget)):
                 batch = MicroBatch.of([prompts[j] for j in part], [completions[j] for j in part], self.device)
-                yield [chosen[j] for j in part], batch
+                yield [chosen[j] for j in part], batch, counts
             return
         inputs = [model_inputs(p, c) for p, c in zip(prompts, completions, strict=True)]
-        for rows in plan_trees(inputs, budget, forward.attention_cost, forward.overhead):
+        plan = plan_trees(inputs, budget, forward.attention_cost, forward.overhead)
+        for rows, counts in self._ranks.deal(plan):
             part = [j for row in rows for tree in row for j in tree.members]
-            yield [chosen[j] for j in part], MicroBatch.sharing(inputs, completions, rows, self.device)
+            yield [chosen[j] for j in part], MicroBatch.sharing(inputs, completions, rows, self.device), counts
 
     @torch.no_grad()
-    def _logprobs(self, samples: Sequence[Sample], forward: CompletionForward) -> list[Tensor]:
-        result: list[Tensor] = [torch.empty(0)] * len(samples)
-        for part, batch in self._micro_batches(samples, range(len(samples)), forward):
+    def _logprobs(self, samples: Sequence[Sample], forward: Forward) -> list[Tensor]:
+        found: dict[int, Tensor] = {}
+        for part, batch, _ in self._micro_batches(samples, range(len(samples)), forward):
             values, _ = forward(batch)
-            for i, piece in zip(part, values.cpu().split(batch.lengths), strict=True):
-                result[i] = piece
-        return result
+            found |= zip(part, values.cpu().split(batch.lengths), strict=True)
+        found = self._ranks.gather(found)
+        return [found[i] for i in range(len(samples))]
 
     def _reference_logprobs(self, samples: Sequence[Sample]) -> list[Tensor]:
         if self._ref is not None:
@@ -373,7 +345,7 @@ class Learner:
         old: Mapping[int, Tensor] | None,
         ref: Sequence[Tensor] | None,
         metrics: dict[str, LossMetrics],
-    ) -> _Step:
+    ) -> Step:
         """Take one optimiser step on the chosen samples."""
         weights = turn_weights(
             [len(samples[i].completion_ids) for i in chosen],
@@ -394,9 +366,14 @@ class Learner:
                 found[agent] = LossMetrics()
                 agent_loss = 0.0
                 own = [i for i in chosen if samples[i].agent == agent]
-                for part, batch in self._micro_batches(samples, own, self._forward):
-                    agent_loss += self._backward(samples, part, batch, weight_of, old, ref, found[agent])
-                norms[agent] = _norm([p.grad for p in parameters])
+                for part, batch, counts in self._micro_batches(samples, own, self._forward):
+                    weighed = weight_of if counts else dict.fromkeys(part, 0.0)
+                    part_loss, part_metrics = self._backward(samples, part, batch, weighed, old, ref)
+                    if counts:
+                        agent_loss += part_loss
+                        found[agent].add(part_metrics)
+                agent_loss = self._ranks.total(agent_loss)
+                norms[agent] = self._ranks.norm([p.grad for p in parameters])
                 if not (math.isfinite(agent_loss) and math.isfinite(norms[agent])):
                     self._optimizer.zero_grad(set_to_none=True)
                     raise NonFiniteGradient(agent, self.steps, agent_loss, norms[agent])
@@ -404,7 +381,7 @@ class Learner:
                 for i, parameter in enumerate(parameters):
                     total[i] = _add(total[i], parameter.grad)
                     parameter.grad = None
-        norm = norms[agents[0]] if len(agents) == 1 else _norm(total)
+        norm = norms[agents[0]] if len(agents) == 1 else self._ranks.norm(total)
         scale = 1.0 if self.config.max_grad_norm is None else min(1.0, self.config.max_grad_norm / (norm + 1e-6))
         for parameter, gradient in zip(parameters, total, strict=True):
             parameter.grad = gradient if gradient is None or scale == 1.0 else gradient.mul_(scale)
@@ -413,9 +390,9 @@ class Learner:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.steps += 1
-        for agent, part_metrics in found.items():
-            metrics.setdefault(agent, LossMetrics()).add(part_metrics)
-        return _Step(loss, norm, norms)
+        for agent, agent_metrics in found.items():
+            metrics.setdefault(agent, LossMetrics()).add(agent_metrics)
+        return Step(loss, norm, norms)
 
     def _backward(
         self,
@@ -425,9 +402,8 @@ class Learner:
         weight_of: Mapping[int, float],
         old: Mapping[int, Tensor] | None,
         ref: Sequence[Tensor] | None,
-        metrics: LossMetrics,
-    ) -> float:
-        """Add the gradient of one micro-batch to the parameters' gradients and return its part of the loss."""
+    ) -> tuple[float, LossMetrics]:
+        """Add the gradient of one micro-batch to the parameters' gradients; return its part of the loss and metrics."""
         logprobs, entropy = self._forward(batch, entropy_grad=self.loss.entropy_coef > 0)
 
         def row(values: Sequence[float]) -> Tensor:
@@ -455,47 +431,20 @@ class Learner:
             entropy=entropy,
         )
         loss.backward()
-        metrics.add(found)
-        return float(loss.detach())
+        return float(loss.detach()), found
 
     @contextlib.contextmanager
     def _training(self) -> Iterator[None]:
         """Training mode, with a generator for dropout that depends on the seed and the step alone."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(np.random.default_rng([self.config.seed, self.steps]).integers(2**63)))
+            stream = [self.config.seed, self.steps, *([self._ranks.rank] if self._ranks.size > 1 else [])]
+            torch.manual_seed(int(np.random.default_rng(stream).integers(2**63)))
             self.model.train()
             try:
                 yield
             finally:
                 self.model.eval()
-
-    def _summary(
-        self, samples: Sequence[Sample], steps: Sequence[_Step], metrics: dict[str, LossMetrics]
-    ) -> UpdateMetrics:
-        everyone = LossMetrics()
-        for agent_metrics in metrics.values():
-            everyone.add(agent_metrics)
-        norms = {agent: [s.agent_norms[agent] for s in steps if agent in s.agent_norms] for agent in sorted(metrics)}
-        return UpdateMetrics(
-            steps=len(steps),
-            samples=len(samples),
-            tokens=sum(len(sample.completion_ids) for sample in samples),
-            loss=float(np.mean([step.loss for step in steps])),
-            lr=self.config.lr_at(self.steps - 1),
-            grad_norm=float(np.mean([step.norm for step in steps])),
-            grad_norm_max=max(step.norm for step in steps),
-            agent_grad_norm={agent: float(np.mean(values)) for agent, values in norms.items()},
-            agent_grad_norm_max={agent: max(values) for agent, values in norms.items()},
-            mean=everyone.to_dict(),
-            agents={agent: metrics[agent].to_dict() for agent in norms},
-        )
-
-
-def _norm(gradients: Sequence[Tensor | None]) -> float:
-    """Return the Euclidean norm of all gradients together, accumulated in float64."""
-    norms = [torch.linalg.vector_norm(g.detach()) for g in gradients if g is not None]
-    return float(torch.linalg.vector_norm(torch.stack(norms).double())) if norms else 0.0
 
 
 def _add(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.checkpoint import State
 from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.critic import Critic
 from trainers.learner import Learner
+from trainers.learner_api import PolicyLearner
 from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
@@ -45,23 +47,27 @@ class Member:
     name: str
     config: PolicyConfig
     policy: Policy
-    learner: Learner | None = None
+    learner: PolicyLearner | None = None
     critic: Critic | None = None
     sync: WeightSync | None = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """What a checkpoint holds of it: the learner's state, with the critic's as ``critic``."""
-        state = {} if self.learner is None else self.learner.state_dict()
-        return state if self.critic is None else {**state, "critic": self.critic.state_dict()}
+        state: State = {} if self.learner is None else self.learner.state_dict()
+        if self.critic is None or callable(state):
+            return state
+        return {**state, "critic": self.critic.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned.
+    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
+        """Restore what :meth:`state_dict` returned, or what several processes wrote into a folder.
 
         Raises:
             KeyError: The state is that of a run without a critic.
             ValueError: The weights are those of another model.
         """
         if self.critic is not None:
+            if isinstance(state, Path):
+                raise ValueError(f"{state} was written by several processes and holds no critic")
             self.critic.load_state_dict(state["critic"])
         if self.learner is not None:
             self.learner.load_state_dict(state)
@@ -69,7 +75,7 @@ class Member:
     async def push(self, version: int) -> None:
         """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own."""
         if self.sync is not None and self.learner is not None:
-            await self.sync.push(self.learner.model, version)
+            await self.sync.push(self.learner, version)
 
     async def verify(self, prompts: Sequence[str], tolerance: float, seed: int) -> SyncReport | None:
         """Prove that the sampler holds the learner's weights; None where the policy is frozen.

@@ -1,0 +1,42 @@
+"""How a run is divided over a cluster: how many workers of each kind, and what each of them holds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainers.config_checks import Section
+
+__all__ = ["ClusterConfig"]
+
+
+class ClusterConfig(Section):
+    """Workers of a run on a cluster. Without effect where the run is in one process.
+
+    Attributes:
+        runners: Processes that play episodes.
+        engines: Copies of each sampler (policies whose adapters share an engine count as one).
+        learner_ranks: Processes over which the weights and moments of each policy that learns are divided.
+        runner_cpus: CPUs that a runner holds.
+        engine_cpus: CPUs that an engine holds.
+        engine_gpus: GPUs that an engine holds.
+        learner_cpus: CPUs that a learner rank holds.
+        learner_gpus: GPUs that a learner rank holds.
+        spread: ``pack`` puts the workers on as few nodes as hold them, ``spread`` on as many as there are.
+        attempts: How often one job, request or update may be given out before the run gives up, because every worker
+            that had it died.
+        start_timeout: Seconds until all workers must have been placed.
+    """
+
+    runners: int = Field(1, ge=1)
+    engines: int = Field(1, ge=1)
+    learner_ranks: int = Field(1, ge=1)
+    runner_cpus: float = Field(1.0, gt=0)
+    engine_cpus: float = Field(1.0, gt=0)
+    engine_gpus: int = Field(0, ge=0)
+    learner_cpus: float = Field(1.0, gt=0)
+    learner_gpus: int = Field(0, ge=0)
+    spread: Literal["pack", "spread"] = "pack"
+    attempts: int = Field(5, ge=1)
+    start_timeout: float = Field(300.0, gt=0)
