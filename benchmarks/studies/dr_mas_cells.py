@@ -22,15 +22,13 @@ The run can be stopped and started again: what is done is kept.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import logging
 import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +38,12 @@ from benchmarks.studies.dr_mas_lemma import measure_lemma
 from benchmarks.studies.dr_mas_report import gather, write_page, write_plot
 from benchmarks.studies.dr_mas_search import SEARCH, CrewPolicy, register
 from benchmarks.studies.held_out import evaluate
+from benchmarks.studies.study_cli import Log, add_choice, run_command, study_parser
 from benchmarks.studies.study_folder import same_study, write_json
 from trainers.env_texts import env_texts
 from trainers.learner import NonFiniteGradient
 from trainers.models import build_tiny_model
 from trainers.policies.base import Sampling
-from trainers.quiet import quieten_libraries
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.sft import SFTConfig, sft
 from trainers.team import Team
@@ -58,7 +56,6 @@ LEMMA_FILE = "lemma.json"
 WARM_FILE = "warm.json"
 TOKENIZER_TASKS = 200
 MAX_LENGTH = 128
-Log = Callable[[str], None]
 
 
 def run_study(
@@ -203,16 +200,8 @@ def _warm_start(settings: StudySettings, out: Path, log: Log) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.studies.dr_mas_cells",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, default=Path("runs/dr_mas_cells"), help="folder of the study")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 (default: 3)")
-    parser.add_argument(
-        "--regimes", nargs="+", choices=list(REGIMES), default=list(REGIMES), metavar="REGIME", help=", ".join(REGIMES)
-    )
+    parser = study_parser("dr_mas_cells", __doc__)
+    add_choice(parser, "--regimes", REGIMES)
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further run after so many")
     parser.add_argument("--machine", default="", help="what it runs on, in words, for the page")
     parser.add_argument("--page", type=Path, metavar="JSON", help="run nothing: write the page of this report again")
@@ -220,15 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.page is not None:
         write_page(given.page)
         return 0
-    quieten_libraries()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    start = time.monotonic()
 
-    def log(line: str) -> None:
-        sys.stdout.write(f"[{time.monotonic() - start:7.0f} s] {line}\n")
-        sys.stdout.flush()
-
-    try:
+    def run(log: Log) -> str:
         report = run_study(
             StudySettings(),
             given.out,
@@ -238,11 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             seconds=60 * given.minutes,
             log=log,
         )
-    except ValueError as problem:
-        sys.stderr.write(f"{parser.prog}: {problem}\n")
-        return 2
-    sys.stdout.write(report.with_suffix(".md").read_text(encoding="utf-8"))
-    return 0
+        return report.with_suffix(".md").read_text(encoding="utf-8")
+
+    return run_command(parser, run)
 
 
 if __name__ == "__main__":

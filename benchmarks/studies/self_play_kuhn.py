@@ -20,24 +20,22 @@ The study can be stopped and started again: a run that is done is kept.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import json
-import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import llm_envs
 from benchmarks.studies.kuhn_strategies import average, exploitability, value_against_equilibrium
 from benchmarks.studies.self_play_kuhn_report import gather, page, plot, table
+from benchmarks.studies.study_cli import Log, add_choice, add_settings, read_settings, run_command, study_parser
 from benchmarks.studies.study_folder import same_study, write_json
 from trainers.config import TrainConfig, load_config
-from trainers.quiet import quieten_libraries
 from trainers.scripts.tiny_kuhn_player import MAX_TOKENS, decisions, read_strategy, warm_start
 from trainers.tracking import read_metrics
 from trainers.trainer import Progress, Trainer
@@ -45,7 +43,6 @@ from trainers.trainer import Progress, Trainer
 __all__ = ["ARMS", "StudySettings", "main", "run_study", "train_config"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
-Log = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -234,43 +231,22 @@ def _run(arm: str, settings: StudySettings, warm: Path, folder: Path, seed: int,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.studies.self_play_kuhn",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, default=Path("runs/self_play_kuhn"), help="folder of the study")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
-    parser.add_argument(
-        "--arms", nargs="+", choices=list(ARMS), default=list(ARMS), metavar="ARM", help=", ".join(ARMS)
-    )
+    parser = study_parser("self_play_kuhn", __doc__)
+    add_choice(parser, "--arms", ARMS)
     parser.add_argument("--page", action="store_true", help="write the documentation page, its data and its plot too")
-    for field in dataclasses.fields(StudySettings):
-        kind = int if field.type == "int" else float
-        flag = "--" + field.name.replace("_", "-")
-        parser.add_argument(flag, type=kind, default=field.default, help=f"default: {field.default}")
-    given = vars(parser.parse_args(argv))
-    settings = StudySettings(**{field.name: given[field.name] for field in dataclasses.fields(StudySettings)})
-    quieten_libraries()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    start = time.monotonic()
+    add_settings(parser, StudySettings)
+    given = parser.parse_args(argv)
 
-    def log(line: str) -> None:
-        sys.stdout.write(f"[{time.monotonic() - start:7.0f} s] {line}\n")
-        sys.stdout.flush()
+    def run(log: Log) -> str:
+        report = run_study(read_settings(given, StudySettings), given.out, range(given.seeds), given.arms, log)
+        if given.page:
+            DOCS.mkdir(parents=True, exist_ok=True)
+            write_json(DOCS / "self_play_kuhn.json", report)
+            shutil.copyfile(given.out / "self_play_kuhn.png", DOCS / "self_play_kuhn.png")
+            (DOCS / "self_play_kuhn.md").write_text(page(report), encoding="utf-8")
+        return table(report)
 
-    try:
-        report = run_study(settings, given["out"], range(given["seeds"]), given["arms"], log)
-    except ValueError as problem:
-        sys.stderr.write(f"{parser.prog}: {problem}\n")
-        return 2
-    sys.stdout.write(table(report))
-    if given["page"]:
-        DOCS.mkdir(parents=True, exist_ok=True)
-        write_json(DOCS / "self_play_kuhn.json", report)
-        shutil.copyfile(given["out"] / "self_play_kuhn.png", DOCS / "self_play_kuhn.png")
-        (DOCS / "self_play_kuhn.md").write_text(page(report), encoding="utf-8")
-    return 0
+    return run_command(parser, run)
 
 
 if __name__ == "__main__":

@@ -5,28 +5,36 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.arms import ARMS, COMPARISONS, StudySettings
 from benchmarks.studies.held_out import difference, pooled
+from benchmarks.studies.study_arms import Arm, TreeSettings
 from trainers.tracking import read_metrics
 
 __all__ = ["write_report"]
 
 
-def write_report(out: Path, settings: StudySettings) -> Path:
+def write_report(
+    out: Path, settings: TreeSettings, known: Mapping[str, Arm], comparisons: Sequence[tuple[str, str]]
+) -> Path:
     """Gather the arms that are done, over all seeds in the folder.
 
     Writes ``report.json``, ``report.md``, ``report.png`` (held-out success) and ``training.png`` (reward in training).
+
+    Args:
+        out: The folder of the study.
+        settings: The study.
+        known: Its arms, in the order of the table.
+        comparisons: Names of arms whose difference is reported, task by task.
 
     Returns:
         The path of ``report.json``.
     """
     arms: dict[str, Any] = {}
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, arm in ARMS.items():
+    for name, arm in known.items():
         results = [
             json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"seed*/{name}/result.json"))
         ]
@@ -43,19 +51,21 @@ def write_report(out: Path, settings: StudySettings) -> Path:
         }
         if all("early" in result for result in results):
             arms[name]["early"] = {mode: pooled([result["early"][mode] for result in results]) for mode in modes}
-    report = {"settings": dataclasses.asdict(settings), "arms": arms, "differences": _differences(found)}
+    report = {"settings": dataclasses.asdict(settings), "arms": arms, "differences": _differences(found, comparisons)}
     path = out / "report.json"
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(_table(report), encoding="utf-8")
+    path.with_suffix(".md").write_text(_table(report, settings.title), encoding="utf-8")
     _plot(arms, out / "report.png")
     _plot_training(out, arms)
     return path
 
 
-def _differences(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _differences(
+    found: Mapping[str, list[dict[str, Any]]], comparisons: Sequence[tuple[str, str]]
+) -> list[dict[str, Any]]:
     """Arms against each other, over the seeds that both have."""
     rows = []
-    for one, other in COMPARISONS:
+    for one, other in comparisons:
         ours, theirs = ({result["seed"]: result for result in found.get(name, ())} for name in (one, other))
         seeds = sorted(set(ours) & set(theirs))
         if seeds:
@@ -70,11 +80,11 @@ def _differences(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, An
     return rows
 
 
-def _table(report: Mapping[str, Any]) -> str:
+def _table(report: Mapping[str, Any], game: str) -> str:
     settings, arms = report["settings"], report["arms"]
     modes = list(next(iter(arms.values()))["evaluation"]) if arms else []
     title = (
-        f"Held-out success, {settings['grid_size']}×{settings['grid_size']}, {settings['eval_tasks']} tasks, "
+        f"Held-out success, {game}, {settings['eval_tasks']} tasks, "
         f"{settings['tokens']} training tokens an arm. Mean over the seeds, 95 % interval over tasks, (least–greatest "
         "seed). `greedy/1` is greedy in a single turn."
     )

@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks.studies import at_grpo_plan_path as study
 from benchmarks.studies import plan_path_page
-from benchmarks.studies.arms import ARMS, StudySettings, train_config
+from benchmarks.studies.arms import ARMS, StudySettings
 from benchmarks.studies.held_out import pooled
 from benchmarks.studies.short_plan_path import PAIR, SOLO
+from benchmarks.studies.study_arms import train_config
 from trainers.tracking import read_metrics
 
 TINY = StudySettings(
