@@ -16,11 +16,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.study_page import (
+    COLUMNS,
+    DOCS,
+    arms_table,
+    cell,
+    differences_table,
+    read_report,
+    times,
+    update_counts,
+    where_clear,
+)
+
 __all__ = ["gather", "main", "page"]
 
-DOCS = Path(__file__).parents[2] / "docs" / "studies"
 NAME = "at_grpo_plan_path"
-_COLUMNS = ("greedy/1", "sampled/1", "greedy/4", "sampled/4")
 
 
 def gather(comparison: Path, reach: Path, variants: Sequence[Path], machine: str) -> dict[str, Any]:
@@ -31,17 +41,10 @@ def gather(comparison: Path, reach: Path, variants: Sequence[Path], machine: str
     """
     return {
         "machine": machine,
-        "comparison": _read(comparison),
-        "reach": _read(reach),
-        "variants": [_read(folder) for folder in variants],
+        "comparison": read_report(comparison, NAME),
+        "reach": read_report(reach, NAME),
+        "variants": [read_report(folder, NAME) for folder in variants],
     }
-
-
-def _read(folder: Path) -> Any:
-    path = folder / "report.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no report.json: run `python -m benchmarks.studies.{NAME} --out {folder}`")
-    return _rounded(json.loads(path.read_text(encoding="utf-8")))
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -53,16 +56,16 @@ def page(report: Mapping[str, Any]) -> str:
         _CLAIM,
         _setting(comparison["settings"]),
         f"## {comparison['settings']['tokens']:,} training tokens an arm",
-        _table(comparison),
+        arms_table(comparison),
         f"![Held-out success of the arms]({NAME}.png)",
         "Differences on the same tasks: mean, 95 % interval over tasks, and the difference in each seed.",
-        _differences(comparison),
-        *_found(comparison),
+        differences_table(comparison),
+        *where_clear(comparison),
         *_variants(comparison["settings"], report["variants"]),
         f"## {reach['settings']['tokens']:,} training tokens",
         _changed(comparison["settings"], reach["settings"]),
-        _table(reach),
-        _times(reach),
+        arms_table(reach),
+        times(reach),
         _DIFFERENCES,
         _repeat(comparison["settings"], reach["settings"], reach["arms"], report["machine"]),
     ]
@@ -107,55 +110,16 @@ def _setting(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _table(report: Mapping[str, Any]) -> str:
-    arms = report["arms"]
-    columns = [mode for mode in _COLUMNS if all(mode in arm["evaluation"] for arm in arms.values())]
-    lines = [f"| arm | seeds | updates | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
-    lines.append("|---" * (len(columns) + 4) + "|")
-    for arm in arms.values():
-        rows = [(arm["label"], _updates(arm), arm["evaluation"])]
-        if "early" in arm:
-            early = f"{arm['label']}, after {report['settings']['early_tokens']:,} tokens"
-            rows.insert(0, (early, "", arm["early"]))
-        for label, updates, found in rows:
-            cells = [_cell(found[mode]) for mode in columns]
-            tokens = found[columns[-1]]["tokens"]
-            lines.append(f"| {label} | {len(arm['seeds'])} | {updates} | {' | '.join(cells)} | {tokens:.0f} |")
-    return "\n".join(lines)
-
-
-def _updates(arm: Mapping[str, Any]) -> str:
-    return ", ".join(f"{run['updates']:.0f}" for run in arm["training"] if run)
-
-
-def _found(report: Mapping[str, Any]) -> list[str]:
-    """In which ways of playing the first arm of each comparison is clearly ahead, and in which behind."""
-    labels = {name: arm["label"] for name, arm in report["arms"].items()}
-    lines = []
-    for row in report["differences"]:
-        ahead = [mode for mode, gap in row["evaluation"].items() if gap["interval"][0] > 0]
-        behind = [mode for mode, gap in row["evaluation"].items() if gap["interval"][1] < 0]
-        lines.append(
-            f"- *{labels[row['arm']]}* against *{labels[row['against']]}*: ahead in {_modes(ahead)}, behind in "
-            f"{_modes(behind)}."
-        )
-    return ["Where the interval does not hold 0:\n\n" + "\n".join(lines)] if lines else []
-
-
-def _modes(modes: Sequence[str]) -> str:
-    return ", ".join(f"`{mode}`" for mode in modes) or "none"
-
-
 def _variants(settings: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
     """Arms again with other settings: whether an arm is behind only because the settings do not suit it."""
     if not variants:
         return []
-    lines = [f"| arm | other settings | updates | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 3) + "|"]
+    lines = [f"| arm | other settings | updates | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 3) + "|"]
     for report in variants:
         others = ", ".join(f"`{key}` {value}" for key, value in report["settings"].items() if settings[key] != value)
         for arm in report["arms"].values():
-            cells = " | ".join(_cell(arm["evaluation"][mode]) for mode in _COLUMNS if mode in arm["evaluation"])
-            lines.append(f"| {arm['label']} | {others} | {_updates(arm)} | {cells} |")
+            cells = " | ".join(cell(arm["evaluation"][mode]) for mode in COLUMNS if mode in arm["evaluation"])
+            lines.append(f"| {arm['label']} | {others} | {update_counts(arm)} | {cells} |")
     return [
         (
             "The settings were chosen on AT-GRPO. Whole episodes take more tokens an update, so that their arms make "
@@ -165,28 +129,6 @@ def _variants(settings: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
     ]
 
 
-def _cell(value: Mapping[str, Any]) -> str:
-    low, high = value["interval"]
-    spread = f" ({min(value['seeds']):.3f}–{max(value['seeds']):.3f})" if len(value["seeds"]) > 1 else ""
-    return f"{value['success']:.3f} [{low:.3f}, {high:.3f}]{spread}"
-
-
-def _differences(report: Mapping[str, Any]) -> str:
-    labels = {name: arm["label"] for name, arm in report["arms"].items()}
-    rows = report["differences"]
-    lines = [f"| difference | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 1) + "|"]
-    for row in rows:
-        cells = [_gap(row["evaluation"][mode]) for mode in _COLUMNS if mode in row["evaluation"]]
-        lines.append(f"| {labels[row['arm']]} − {labels[row['against']]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _gap(value: Mapping[str, Any]) -> str:
-    low, high = value["interval"]
-    seeds = ", ".join(f"{seed:+.3f}" for seed in value["seeds"])
-    return f"{value['difference']:+.3f} [{low:+.3f}, {high:+.3f}]: {seeds}"
-
-
 def _changed(comparison: Mapping[str, Any], reach: Mapping[str, Any]) -> str:
     changed = [
         f"`{key}` {reach[key]:,}" if isinstance(reach[key], int) else f"`{key}` {reach[key]}"
@@ -194,15 +136,6 @@ def _changed(comparison: Mapping[str, Any], reach: Mapping[str, Any]) -> str:
         if reach[key] != comparison.get(key)
     ]
     return f"The same warm start goes further. Settings that are others than above: {', '.join(changed)}."
-
-
-def _times(report: Mapping[str, Any]) -> str:
-    lines = []
-    for arm in report["arms"].values():
-        minutes = [seconds["training"] / 60 for seconds in arm["seconds"]]
-        if any(arm["training"]):
-            lines.append(f"{arm['label']}: {', '.join(f'{value:.1f}' for value in minutes)}")
-    return f"Minutes of training, a seed each, on one core beside other work: {'; '.join(lines)}."
 
 
 def _repeat(comparison: Mapping[str, Any], reach: Mapping[str, Any], arms: Mapping[str, Any], machine: str) -> str:
@@ -217,15 +150,6 @@ def _repeat(comparison: Mapping[str, Any], reach: Mapping[str, Any], arms: Mappi
         f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long\n"
         f"```\n\n{machine}"
     )
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers to five digits, so that the file is small."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def main(argv: Sequence[str] | None = None) -> int:

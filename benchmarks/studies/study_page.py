@@ -1,0 +1,124 @@
+"""What the pages of studies of arms have in common: their tables, from the reports that the studies have written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "COLUMNS",
+    "DOCS",
+    "arms_table",
+    "cell",
+    "differences_table",
+    "read_report",
+    "times",
+    "update_counts",
+    "where_clear",
+]
+
+DOCS = Path(__file__).parents[2] / "docs" / "studies"
+COLUMNS = ("greedy/1", "sampled/1", "greedy/4", "sampled/4")
+"""Ways of playing, in the order of the tables."""
+
+
+def read_report(folder: Path, study: str) -> Any:
+    """The report of a run, its numbers to five digits.
+
+    Args:
+        folder: Of the run.
+        study: Name of the module that writes it.
+
+    Raises:
+        ValueError: The folder holds no report.
+    """
+    path = folder / "report.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no report.json: run `python -m benchmarks.studies.{study} --out {folder}`")
+    return _rounded(json.loads(path.read_text(encoding="utf-8")))
+
+
+def arms_table(report: Mapping[str, Any]) -> str:
+    """Held-out success of all arms, a row each, and what an arm was at ``early_tokens`` in a row before it."""
+    arms = report["arms"]
+    columns = [mode for mode in COLUMNS if all(mode in arm["evaluation"] for arm in arms.values())]
+    lines = [f"| arm | seeds | updates | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
+    lines.append("|---" * (len(columns) + 4) + "|")
+    for arm in arms.values():
+        rows = [(arm["label"], update_counts(arm), arm["evaluation"])]
+        if "early" in arm:
+            early = f"{arm['label']}, after {report['settings']['early_tokens']:,} tokens"
+            rows.insert(0, (early, "", arm["early"]))
+        for label, updates, found in rows:
+            cells = [cell(found[mode]) for mode in columns]
+            tokens = found[columns[-1]]["tokens"]
+            lines.append(f"| {label} | {len(arm['seeds'])} | {updates} | {' | '.join(cells)} | {tokens:.0f} |")
+    return "\n".join(lines)
+
+
+def update_counts(arm: Mapping[str, Any]) -> str:
+    """Updates of each seed."""
+    return ", ".join(f"{run['updates']:.0f}" for run in arm["training"] if run)
+
+
+def cell(value: Mapping[str, Any]) -> str:
+    """A success with its interval, and the least and greatest seed."""
+    low, high = value["interval"]
+    spread = f" ({min(value['seeds']):.3f}–{max(value['seeds']):.3f})" if len(value["seeds"]) > 1 else ""
+    return f"{value['success']:.3f} [{low:.3f}, {high:.3f}]{spread}"
+
+
+def differences_table(report: Mapping[str, Any]) -> str:
+    """The compared arms, a row each: mean difference, interval, seeds."""
+    labels = {name: arm["label"] for name, arm in report["arms"].items()}
+    rows = report["differences"]
+    lines = [f"| difference | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for row in rows:
+        cells = [_gap(row["evaluation"][mode]) for mode in COLUMNS if mode in row["evaluation"]]
+        lines.append(f"| {labels[row['arm']]} − {labels[row['against']]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _gap(value: Mapping[str, Any]) -> str:
+    low, high = value["interval"]
+    seeds = ", ".join(f"{seed:+.3f}" for seed in value["seeds"])
+    return f"{value['difference']:+.3f} [{low:+.3f}, {high:+.3f}]: {seeds}"
+
+
+def where_clear(report: Mapping[str, Any]) -> list[str]:
+    """In which ways of playing the first arm of each comparison is clearly ahead, and in which behind."""
+    labels = {name: arm["label"] for name, arm in report["arms"].items()}
+    lines = []
+    for row in report["differences"]:
+        ahead = [mode for mode, gap in row["evaluation"].items() if gap["interval"][0] > 0]
+        behind = [mode for mode, gap in row["evaluation"].items() if gap["interval"][1] < 0]
+        lines.append(
+            f"- *{labels[row['arm']]}* against *{labels[row['against']]}*: ahead in {_modes(ahead)}, behind in "
+            f"{_modes(behind)}."
+        )
+    return ["Where the interval does not hold 0:\n\n" + "\n".join(lines)] if lines else []
+
+
+def _modes(modes: Sequence[str]) -> str:
+    return ", ".join(f"`{mode}`" for mode in modes) or "none"
+
+
+def times(report: Mapping[str, Any]) -> str:
+    """How long training took, in a sentence."""
+    lines = []
+    for arm in report["arms"].values():
+        minutes = [seconds["training"] / 60 for seconds in arm["seconds"]]
+        if any(arm["training"]):
+            lines.append(f"{arm['label']}: {', '.join(f'{value:.1f}' for value in minutes)}")
+    return f"Minutes of training, a seed each, on one core beside other work: {'; '.join(lines)}."
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to five digits, so that the file is small."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
