@@ -9,6 +9,7 @@ Examples:
   llm-train report runs/mine [runs/other …] --out page.html   (plots, tables and alarms; see llm-train report --help)
   llm-train init --env plan-path-1agent --out models/tiny        (a tiny model with an environment's own words)
   llm-train sft --episodes runs/demos --model models/tiny --out models/warm           (warm start on recorded episodes)
+  llm-train plan --config dr_mas_math --devices 8xH100           (memory and time before a run; llm-train plan --help)
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from trainers import sft_cli
 
         return sft_cli.main(arguments)
+    if arguments[:1] == ["plan"]:
+        from trainers.capacity import plan
+
+        return plan.main(arguments[1:])
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)  # overrides may stand anywhere
     if options.list:
