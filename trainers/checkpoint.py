@@ -12,13 +12,14 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 FOLDER = "checkpoints"
 _NAME = re.compile(r"update-(\d{6,})")
 _STATE = "trainer.json"
+_BATCHES = "batches.jsonl"
 
 State: TypeAlias = Mapping[str, Any] | Callable[[Path], None]
 """What a checkpoint holds of a policy: tensors and plain values, or what writes them into a folder of its own."""
@@ -36,6 +37,7 @@ def save(
     keep: int,
     *,
     stopped: bool = False,
+    batches: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write a checkpoint and drop the oldest ones.
 
@@ -48,6 +50,7 @@ def save(
         keep: How many of the newest checkpoints to keep.
         stopped: Write the state of a run that stopped in the middle of an update beside the others, for examination. A
             run never resumes from it, and no other checkpoint is dropped.
+        batches: What was played for later updates, as plain values.
 
     Returns:
         The checkpoint's folder.
@@ -71,6 +74,11 @@ def save(
                 continue
             with (partial / f"{name}.pt").open("wb") as file:
                 torch.save(dict(state), file)
+                file.flush()
+                os.fsync(file.fileno())
+        if batches:
+            with (partial / _BATCHES).open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(batch, separators=(",", ":")) + "\n" for batch in batches)
                 file.flush()
                 os.fsync(file.fileno())
         with (partial / _STATE).open("w", encoding="utf-8") as file:
@@ -119,6 +127,8 @@ def complete(run_dir: Path) -> list[Path]:
 def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any] | Path]]:
     """Read a checkpoint: the trainer's state, and the learners' state by policy. No code in it is ever run.
 
+    Batches that were saved with it are under ``batches`` of the trainer's state.
+
     Of a policy whose state was written into a folder of its own, that folder is returned.
 
     Raises:
@@ -128,6 +138,9 @@ def load(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any] | P
 
     try:
         trainer = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+        if (checkpoint / _BATCHES).exists():
+            lines = (checkpoint / _BATCHES).read_text(encoding="utf-8").splitlines()
+            trainer["batches"] = [json.loads(line) for line in lines]
         policies: dict[str, dict[str, Any] | Path] = {
             path.stem: torch.load(path, map_location="cpu", weights_only=True)
             for path in sorted(checkpoint.glob("*.pt"))

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -210,6 +210,12 @@ class TrainConfig(Section):
         samples_per_task: Episodes of each task, or candidates of each turn of a tree: the group size.
         dynamic_sampling: Play further tasks, in at most so many rounds, in place of those whose groups carry no signal,
             and train on turns with signal only (DAPO, arXiv 2503.14476). 0: off.
+        max_staleness: How many weight versions a turn may be behind when it is trained on. 0: an update trains on what
+            the newest weights have played. S > 0: the next S batches are played while the learner updates.
+        on_new_weights: What episodes that are under way do when new weights arrive: ``finish`` on the old ones (then
+            update u trains on what version max(0, u - S) has played, whatever the clock says) or ``continue`` with the
+            new ones. Without effect, and refused, where ``max_staleness`` is 0.
+        uncorrected_staleness: Allow S > 0 with a loss that does not correct for it.
         concurrency: Episodes in flight.
         seed: Decides tasks, sampling and every other draw.
         verify_every: Prove that samplers hold the learners' weights before the first update and after every so many.
@@ -233,6 +239,9 @@ class TrainConfig(Section):
     tasks_per_update: int = Field(32, ge=1)
     samples_per_task: int = Field(8, ge=1)
     dynamic_sampling: int = Field(0, ge=0)
+    max_staleness: int = Field(0, ge=0)
+    on_new_weights: Literal["finish", "continue"] = "finish"
+    uncorrected_staleness: bool = False
     concurrency: int = Field(64, ge=1)
     seed: int = Field(0, ge=0, lt=2**63)
     verify_every: int = Field(1, ge=1)
@@ -266,7 +275,22 @@ class TrainConfig(Section):
             self.loss_of(name)
         if self.alternate is not None:
             self._check_alternate(self.alternate)
+        self._check_staleness()
         return self
+
+    def _check_staleness(self) -> None:
+        if self.max_staleness == 0:
+            for name, value in (("on_new_weights", "continue"), ("uncorrected_staleness", True)):
+                if getattr(self, name) == value:
+                    raise ConfigError(f"{name} has no effect while max_staleness is 0: raise that, or drop {name}")
+            return
+        for name, policy in self.policies.items():
+            if policy.trainable and not (self.uncorrected_staleness or self.loss_of(name).needs_sampler_logprobs):
+                raise ConfigError(
+                    f"max_staleness is {self.max_staleness}, but the loss of policies.{name} takes turns of older "
+                    "weights for turns of the newest. Set algorithm.loss.importance=token, or importance=off with "
+                    "reference=sampler, which correct for it; or allow it: uncorrected_staleness=true"
+                )
 
     def _check_alternate(self, alternate: AlternateConfig) -> None:
         trained = [name for name, policy in self.policies.items() if policy.trainable]

@@ -14,23 +14,28 @@ __all__ = ["Clock", "learner_metrics", "rollout_metrics"]
 
 
 class Clock:
-    """Seconds by phase."""
+    """The times of an update."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()
-        self._laps: dict[str, float] = {}
+        self._times: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """End the phase ``name``; the next one begins."""
+        """End the phase ``name``, or another part of it; the next one begins."""
         now = time.perf_counter()
-        self._laps[name] = now - self._last
+        self._times[f"{name}_s"] = self._times.get(f"{name}_s", 0.0) + now - self._last
         self._last = now
 
+    def note(self, name: str, value: float) -> None:
+        """Take down what was measured elsewhere."""
+        self._times[name] = value
+
     def metrics(self, tokens: int) -> dict[str, float]:
-        """The seconds of every phase and in all, and the rate at which ``tokens`` were sampled in ``rollout``."""
-        laps = {f"time/{name}_s": seconds for name, seconds in self._laps.items()}
-        rate = tokens / self._laps["rollout"] if self._laps["rollout"] > 0 else 0.0
-        return {**laps, "time/total_s": self._last - self._start, "time/rollout_tokens_per_s": rate}
+        """All times, the seconds in all, and the rate at which ``tokens`` were sampled in ``rollout_s``."""
+        rollout_s = self._times["rollout_s"]
+        times = {f"time/{name}": value for name, value in self._times.items()}
+        rate = tokens / rollout_s if rollout_s > 0 else 0.0
+        return {**times, "time/total_s": self._last - self._start, "time/rollout_tokens_per_s": rate}
 
 
 def rollout_metrics(episodes: Sequence[Episode], found: Mapping[str, float]) -> dict[str, float]:

@@ -107,9 +107,10 @@ def _spikes(run: RunData) -> Iterator[Alarm]:
 
 
 def _stale(run: RunData) -> Iterator[Alarm]:
+    allowed = (run.config or {}).get("max_staleness", 0)
     for agent in run.agents:
         name = f"agent/{agent}/version_lag_max"
-        late = [(update, value) for update, value in run.series(name) if value > 0]
+        late = [(update, value) for update, value in run.series(name) if value > allowed]
         if late:
             yield Alarm(
                 late[0][0],

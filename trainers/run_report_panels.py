@@ -209,6 +209,17 @@ SECTIONS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 {f"time/{name}_s": name for name in ("rollout", "update", "sync", "verify", "evaluation", "total")},
             ),
             Panel("Tokens a second", "Of the rollout, all policies together.", {"time/rollout_tokens_per_s": ""}),
+            Panel(
+                "Waiting",
+                "Seconds in which the learner had no batch, and the rollout no weights, where both overlap.",
+                {"time/learner_waited_s": "learner", "time/rollout_waited_s": "rollout"},
+            ),
+            Panel(
+                "Overlap",
+                "Share of the learner's time in which a batch was being collected.",
+                {"time/overlap_share": ""},
+                unit=SHARE,
+            ),
         ),
     ),
 )

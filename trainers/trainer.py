@@ -1,44 +1,40 @@
 """The training loop: collect, compare, update, bring the weights to the samplers, prove it, log, save.
 
-The loop never asks which algorithm it runs: an :class:`~trainers.algorithms.algorithm.Algorithm` is data.
+The loop never asks which algorithm it runs: an :class:`~trainers.algorithms.algorithm.Algorithm` is data. Nor does it
+ask what runs beside what: a pipeline (:mod:`trainers.pipeline`) gives it a batch for each update.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import llm_envs
 from llm_envs.registration import UnknownArgument
 from trainers import checkpoint
-from trainers.algorithms.advantages import compute_advantages, make_baseline
-from trainers.algorithms.diagnostics import GradientSpike, GradientSpikes, batch_metrics
-from trainers.algorithms.shaping import TurnFacts
-from trainers.batching import Sample, samples_by_policy
+from trainers.algorithms.diagnostics import GradientSpike
 from trainers.collecting import Collector
 from trainers.config import ConfigError, TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.evaluating import Evaluator
 from trainers.folder_lock import FolderBusyError, FolderLock, busy, find_writer
-from trainers.learner import Learner, NonFiniteGradient
-from trainers.measuring import fit_critics, measure
+from trainers.learner import NonFiniteGradient
 from trainers.members import Member, build_team, check_policies
 from trainers.models import resolve_model
-from trainers.policies.base import PolicyError
+from trainers.pipeline import make_pipeline
+from trainers.proving import Prover
 from trainers.recording import Recorder
 from trainers.rollout.records import Episode
 from trainers.run_folder import RunError, find_run, note_config
-from trainers.run_metrics import Clock, learner_metrics, rollout_metrics
+from trainers.run_metrics import Clock
 from trainers.team import Team, TeamError, check_roles
 from trainers.tracking import Tracker, plot, read_metrics
+from trainers.updating import Updater
 from trainers.weight_sync import SyncReport
 from trainers.workers import Workers
 
@@ -46,8 +42,6 @@ __all__ = ["Progress", "RunError", "TrainResult", "Trainer"]
 
 SCRATCH = ".adapters"
 """Folder of a run where samplers find adapters while it is under way."""
-PROBE_TASKS = 2
-"""Tasks whose first prompts the weight verification samples on."""
 
 
 @dataclass(slots=True)
@@ -126,8 +120,7 @@ class Trainer:
         self.update = 0
         self.tokens = 0
         """Completion tokens generated for the updates so far."""
-        self._baseline = make_baseline(self.algorithm)
-        self._spikes = GradientSpikes(bound=config.max_gradient_spike)
+        self._updater = Updater(self.algorithm, config.max_gradient_spike)
         # One environment of each split is made and the others are forks of it: its tasks are read once.
         self._env = _make_env(config)
         self._tasks = self._env.tasks
@@ -139,6 +132,8 @@ class Trainer:
             raise ConfigError(f"roles: {problem}") from problem
         except ValueError as problem:
             raise ConfigError(str(problem)) from problem
+        self._pipeline = make_pipeline(self._collector, self._cursor, config)
+        self._prover = Prover(config, self._env)
         self._evaluator = Evaluator(config, self._env, partial(_make_env, config))
 
     async def run(self) -> TrainResult:
@@ -164,9 +159,7 @@ class Trainer:
         self.members = await self._workers.build(self.config, scratch)
         try:
             self.team = build_team(self.config, self.members)
-            for name in self.members:
-                self._agents_of(name)
-                self._check_player(name)
+            self._prover.check(self.team, self.members)
             with self._lock():
                 note_config(self.run_dir, self.config)
                 return await self._loop()
@@ -194,22 +187,24 @@ class Trainer:
         try:
             for member in self.members.values():
                 await member.push(self.update)
-            progress = Progress(self.update, synced=await self._verify())
+            progress = Progress(self.update, synced=await self._prover.verify(self.team, self.members))
             if self._saved is None:
                 progress.metrics |= await self._evaluator.evaluate(self.team)
                 if progress.metrics:
                     tracker.log(0, progress.metrics)
             self._on_progress(progress)
+            self._pipeline.open(self.team, self.members, self.update)
             while not self._finished():
                 progress = await self._step()
                 tracker.log(self.update, progress.metrics)
-                if self.update % self.config.checkpoint.every == 0 or self._finished():
+                if self._is_due(self.config.checkpoint.every):
                     self._save()
                 self._on_progress(progress)
         except Exception as problem:
             tracker.stopped(problem)
             raise
         finally:
+            await self._pipeline.close()
             tracker.close()
         for name, member in self.members.items():
             if member.learner is not None:
@@ -222,110 +217,63 @@ class Trainer:
         """One update: collect, compare, learn, sync, prove."""
         clock = Clock()
         learning = self.config.learning(self.update)
-        episodes, refilled = await self._collector.collect(self.team, self._cursor, self.update, learning)
-        clock.lap("rollout")
-        tokens = sum(turn.completion_tokens for episode in episodes for turn in episode.turns)
-        facts = measure(episodes, self.algorithm, self.members, learning)
-        advantages = compute_advantages(episodes, self.algorithm, baseline=self._baseline, facts=facts)
-        versions = {name: member.policy.weight_version for name, member in self.members.items()}
-        found = batch_metrics(episodes, self.algorithm, advantages, weight_versions=versions, facts=facts)
+        batch = await self._pipeline.batch(self.update, clock)
+        episodes = batch.episodes
+        versions = self._pipeline.versions(self.update)
+        compared = await self._pipeline.run(
+            lambda: self._updater.compare(episodes, self.members, learning, versions),
+        )
         kept = self._collector.kept(episodes)
-        record = partial(self._recorder.write, self.update + 1, episodes, advantages, kept=kept, learning=learning)
+        record = partial(
+            self._recorder.write, self.update + 1, episodes, compared.advantages, kept=kept, learning=learning
+        )
         try:
-            learned = self._learn(episodes, advantages, facts, learning, kept)
+            learned = await self._pipeline.run(
+                lambda: self._updater.learn(episodes, compared, self.members, learning, kept)
+            )
         except (NonFiniteGradient, GradientSpike):
+            await self._pipeline.close()
             self._save(stopped=True)
             if self._recorder.is_due(self.update + 1, last=True):
                 record()
             raise
-        metrics = rollout_metrics(episodes, found) | refilled | learned
-        self.update, self.tokens = self.update + 1, self.tokens + tokens
+        metrics = compared.metrics | batch.metrics | learned
+        self.update, self.tokens = self.update + 1, self.tokens + batch.tokens
         if self._recorder.is_due(self.update, last=self._finished()):
             record()
         clock.lap("update")
-        for name in learning:
-            await self.members[name].push(self.update)
-        clock.lap("sync")
-        due = self.update % self.config.verify_every == 0 or self._finished()
-        synced = await self._verify() if due else {}
+        verify = self._is_due(self.config.verify_every)
+        evaluate = self._is_due(self.config.evaluation.every)
+        hold = verify or evaluate or self._is_due(self.config.checkpoint.every)
+        await self._pipeline.push(self.update, learning, clock, hold=hold)
+        synced = await self._prover.verify(self.team, self.members) if verify else {}
         metrics |= {f"policy/{name}/sync_difference": report.max_abs_diff for name, report in synced.items()}
         clock.lap("verify")
-        every = self.config.evaluation.every
-        if every and (self.update % every == 0 or self._finished()):
+        if evaluate:
             metrics |= await self._evaluator.evaluate(self.team)
             clock.lap("evaluation")
         metrics["train/total_tokens"] = float(self.tokens)
-        return Progress(self.update, metrics | clock.metrics(tokens), synced)
+        return Progress(self.update, metrics | clock.metrics(batch.tokens), synced)
+
+    def _is_due(self, every: int) -> bool:
+        """Whether what is done after so many updates, and after the last one, is due now; 0 never is."""
+        return every > 0 and (self.update % every == 0 or self._finished())
 
     def _finished(self) -> bool:
         budget = self.config.token_budget
         return self.update >= self.config.updates or (budget is not None and self.tokens >= budget)
 
-    def _learn(
-        self,
-        episodes: list[Episode],
-        advantages: np.ndarray,
-        facts: TurnFacts,
-        learning: Collection[str],
-        kept: NDArray[np.bool_] | None,
-    ) -> dict[str, float]:
-        """Update the policies whose turn it is on what they played. A policy without signal is left as it is."""
-        members = {name: self.members[name] for name in learning}
-        learners = {name: member.learner for name, member in members.items() if member.learner is not None}
-        turns = [turn for episode in episodes for turn in episode.turns]
-        samples = samples_by_policy(turns, advantages, learners, kept)
-        metrics: dict[str, float] = {}
-        norms: dict[str, float] = {}
-        for name, learner in learners.items():
-            batch, settings = samples[name], self.members[name].config
-            if batch and _has_signal(batch, learner):
-                done = learner.update(batch, epochs=settings.epochs, minibatches=min(settings.minibatches, len(batch)))
-                metrics |= learner_metrics(name, done)
-                norms |= done.agent_grad_norm_max
-        metrics |= fit_critics(episodes, self.algorithm, self.members, learning, facts)
-        ratios = self._spikes.check(norms)
-        return metrics | {f"agent/{agent}/spike_ratio": ratio for agent, ratio in ratios.items()}
-
-    async def _verify(self) -> dict[str, SyncReport]:
-        reports = {}
-        for name, member in self.members.items():
-            report = await member.verify(self._probes(name), self.config.verify_tolerance, self.config.seed)
-            if report is not None:
-                reports[name] = report
-        return reports
-
-    def _probes(self, policy: str) -> list[str]:
-        """A few first prompts of the agents that ``policy`` plays, to compare log-probs on."""
-        env = self._env.fork()
-        agents = self._agents_of(policy)
-        prompts = []
-        for index in range(min(PROBE_TASKS, len(self._tasks))):
-            env.reset(seed=0, options={"task_index": index})
-            prompts += [str(env.observe(agent)) for agent in agents]
-        return prompts
-
-    def _agents_of(self, policy: str) -> list[str]:
-        agents = [agent for agent in self._env.possible_agents if self.team.policy_name(agent) == policy]
-        if not agents:
-            raise ConfigError(f"policies.{policy} plays nobody: every agent has a role of another policy.")
-        return agents
-
-    def _check_player(self, name: str) -> None:
-        try:
-            self.members[name].policy.check(self._env)
-        except PolicyError as problem:
-            raise ConfigError(f"policies.{name}: {problem}") from problem
-
     def _save(self, *, stopped: bool = False) -> None:
         state = {
             "cursor": self._cursor.state_dict(),
-            "baseline": None if self._baseline is None else self._baseline.state_dict(),
-            "spikes": self._spikes.state_dict(),
+            **self._updater.state_dict(),
             "tasks": self._tasks.fingerprint,
             "tokens": self.tokens,
         }
         trained = {name: m.state_dict() for name, m in self.members.items() if m.learner is not None}
-        checkpoint.save(self.run_dir, self.update, state, trained, self.config.checkpoint.keep, stopped=stopped)
+        batches = [] if stopped else self._pipeline.state()
+        keep = self.config.checkpoint.keep
+        checkpoint.save(self.run_dir, self.update, state, trained, keep, stopped=stopped, batches=batches)
 
     def _restore(self, folder: Path) -> None:
         state, trained = checkpoint.load(folder)
@@ -333,9 +281,8 @@ class Trainer:
             raise RunError(f"The tasks differ from those of {folder}: the file or the task set has changed since.")
         self.update, self.tokens = int(state["update"]), int(state["tokens"])
         self._cursor.load_state_dict(state["cursor"])
-        self._spikes.load_state_dict(state["spikes"])
-        if self._baseline is not None:
-            self._baseline.load_state_dict(state["baseline"])
+        self._updater.load_state_dict(state)
+        self._pipeline.load_state(state.get("batches", []))
         for name, member in self.members.items():
             if member.learner is None:
                 continue
@@ -343,11 +290,6 @@ class Trainer:
                 member.load_state_dict(trained[name])
             except (KeyError, ValueError) as problem:
                 raise checkpoint.CheckpointError(f"{folder} does not fit policy {name!r}: {problem!r}") from problem
-
-
-def _has_signal(batch: list[Sample], learner: Learner) -> bool:
-    """Whether the loss has a gradient: some advantage is not 0, or a term of the loss does without advantages."""
-    return learner.loss.kl_coef > 0 or learner.loss.entropy_coef > 0 or any(sample.advantage for sample in batch)
 
 
 def _make_env(config: TrainConfig, **changes: str | None) -> Any:

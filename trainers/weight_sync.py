@@ -8,15 +8,19 @@ One small adapter a backend puts the learner's weights into the policy that samp
 
 `WeightSync.verify` then proves that the sampler computes with them (see `trainers.weight_check`). Weight transfer
 between GPUs is not part of this module: `VLLMSync` to another process goes through the file system.
+
+`set_aside` copies a learner's weights, so that a sampler can be given them when the learner has gone on.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +39,84 @@ from trainers.weight_check import (
 )
 
 if TYPE_CHECKING:
+    import torch
+    from peft import PeftConfig
+
     from trainers.policies.hf import HFPolicy
     from trainers.policies.vllm import VLLMPolicy
 
 __all__ = [
+    "Adapter",
     "HFSync",
     "SyncReport",
     "VLLMLoRASync",
     "VLLMSync",
     "WeightSync",
     "WeightSyncError",
+    "can_set_aside",
     "forward_logprobs",
     "make_sync",
     "named_tensors",
+    "set_aside",
     "verify",
 ]
 
 _ADAPTER_IDS = itertools.count(1)  # vLLM asks for ids that are unique in an engine; these are in a process
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter without the model that it was trained on.
+
+    Attributes:
+        name: Its name in that model.
+        config: Its peft configuration.
+        tensors: Its weights, as `peft.get_peft_model_state_dict` names them.
+    """
+
+    name: str
+    config: PeftConfig
+    tensors: Mapping[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, model: Any, name: str | None = None) -> Adapter:
+        """Take an adapter of a peft model, the active one if not named. Its tensors are the model's own."""
+        from peft import get_peft_model_state_dict
+
+        name = name or model.active_adapter
+        return cls(name, model.peft_config[name], get_peft_model_state_dict(model, adapter_name=name))
+
+    def save(self, folder: Path) -> None:
+        """Write it as peft does."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in self.tensors.items()}
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        config = copy.deepcopy(self.config)
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+
+
+def can_set_aside(source: Source) -> bool:
+    """Whether `set_aside` can copy these weights: it can where they are a model of this process."""
+    from torch import nn
+
+    return isinstance(learner_model(source), nn.Module)
+
+
+def set_aside(source: Source) -> Source:
+    """Copy the weights of a learner. `WeightSync.push` takes the copy like the learner itself.
+
+    Args:
+        source: The learner, or its model; of a peft model the active adapter is copied.
+    """
+    model = learner_model(source)
+    if not is_peft(model):
+        return [(name, tensor.clone()) for name, tensor in named_tensors(model)]
+    adapter = Adapter.of(model)
+    tensors = {name: tensor.detach().clone() for name, tensor in adapter.tensors.items()}
+    return Adapter(adapter.name, copy.deepcopy(adapter.config), tensors)
 
 
 class WeightSync(ABC):
@@ -67,7 +132,8 @@ class WeightSync(ABC):
         version.
 
         Args:
-            source: The learner, its model, or (name, tensor) pairs under the names of the checkpoint.
+            source: The learner, its model, what `set_aside` has copied of it, or (name, tensor) pairs under the names
+                of the checkpoint.
             version: Version of the weights.
 
         Raises:
@@ -154,19 +220,16 @@ class HFSync(WeightSync):
     async def push(self, source: Source, version: int) -> None:
         """Replace the policy's weights; see `WeightSync.push`. A peft model pushes its active adapter."""
         source = learner_model(source)
-        if not is_peft(source):
+        if is_peft(source):
+            source = Adapter.of(source)
+        if isinstance(source, Adapter):
+            await self.policy.load_adapter(source.config, source.tensors, version)
+        else:
             await self.policy.load_weights(named_tensors(source), version)
-            return
-        from peft import get_peft_model_state_dict
-
-        learner: Any = source
-        adapter = learner.active_adapter
-        tensors = get_peft_model_state_dict(learner, adapter_name=adapter)
-        await self.policy.load_adapter(learner.peft_config[adapter], tensors, version)
 
 
 class VLLMSync(WeightSync):
-    """Reloads full weights in a running vLLM engine and drops the prefix cache."""
+    """Reloads full weights in a running vLLM engine."""
 
     def __init__(self, policy: VLLMPolicy) -> None:
         """Sync to a policy."""
@@ -176,7 +239,7 @@ class VLLMSync(WeightSync):
         """Replace the engine's weights; see `WeightSync.push`."""
         engine = self.policy.engine
         source = learner_model(source)
-        if is_peft(source):
+        if is_peft(source) or isinstance(source, Adapter):
             raise WeightSyncError(
                 f"policy {self.policy.name!r}: the learner trains a LoRA adapter; push it with VLLMLoRASync"
             )
@@ -228,23 +291,22 @@ class VLLMLoRASync(WeightSync):
         from vllm.lora.request import LoRARequest
 
         source = learner_model(source)
-        if not is_peft(source):
+        if is_peft(source):
+            source = Adapter.of(source, self.adapter)
+        if not isinstance(source, Adapter):
             raise WeightSyncError(f"policy {self.policy.name!r}: a LoRA sync pushes a peft model, not full weights")
-        learner: Any = source
-        adapter = self.adapter or learner.active_adapter
         number = next(_ADAPTER_IDS)
         path = self.folder / f"v{version}-{number}"
-        learner.save_pretrained(path, selected_adapters=[adapter])
-        if adapter != "default":  # peft puts every other adapter into a folder of its own
-            path = path / adapter
-        new, old = LoRARequest(f"{self.name or adapter}-v{version}-{number}", number, str(path)), self.policy.lora
+        source.save(path)
+        name = f"{self.name or source.name}-v{version}-{number}"
+        new, old = LoRARequest(name, number, str(path)), self.policy.lora
         await self.policy.engine.add_lora(new)
         self.policy.lora = new
         self.policy.weight_version = version
         if old is not None:  # requests that started with it have ended once the engine is idle
             await self.policy.engine.remove_lora(old)
         for stale in self.folder.glob("v*-*"):
-            if stale not in (path, *path.parents):
+            if stale != path:
                 shutil.rmtree(stale)
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import math
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from trainers.policies import Completion, Policy, PolicyError, Request, Sampling
 from trainers.policies.hf import HFPolicy
 from trainers.policies.vllm import VLLMPolicy
 from trainers.weight_sync import (
+    Adapter,
     HFSync,
     SyncReport,
     VLLMLoRASync,
@@ -27,6 +29,7 @@ from trainers.weight_sync import (
     forward_logprobs,
     make_sync,
     named_tensors,
+    set_aside,
     verify,
 )
 
@@ -193,6 +196,30 @@ async def test_hf_lora(hf: HFPolicy, tied: Path) -> None:
     await sync.close()
 
 
+@pytest.mark.parametrize("lora", [False, True])
+async def test_weights_that_were_set_aside_are_those_of_then(hf: HFPolicy, tied: Path, lora: bool) -> None:
+    """The learner has moved on when the sampler gets them."""
+    model = adapted(tied, 1) if lora else learner(tied)
+    sync, then = make_sync(hf, lora=lora), copy.deepcopy(model)
+    kept = set_aside(model)
+    shift(model)
+    await sync.push(kept, 3)
+    assert (await sync.verify(then)).weight_version == 3
+    with pytest.raises(WeightSyncError):
+        await sync.verify(model)
+
+
+def test_an_adapter_is_written_as_peft_reads_it(tied: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    model = adapted(tied, 1, "solver")
+    adapter = set_aside(model)
+    assert isinstance(adapter, Adapter)
+    adapter.save(tmp_path / "a")
+    read = PeftModel.from_pretrained(learner(tied), tmp_path / "a").eval()
+    assert forward_logprobs(read)([3, 4], [5, 6]) == forward_logprobs(model)([3, 4], [5, 6])
+
+
 # vLLM in this process
 
 
@@ -222,15 +249,30 @@ class TestVLLM:
             assert report.weight_version == served.weight_version == version
         await sync.verify(model, sampling=Sampling(temperature=0.7))
 
-    async def test_a_cached_prefix_does_not_survive(self, served: VLLMPolicy, tied: Path) -> None:
-        """A prompt longer than a cache block, before and after a push."""
+    async def test_a_cached_prefix_is_used_by_the_weights_that_computed_it_alone(
+        self, served: VLLMPolicy, tied: Path
+    ) -> None:
+        """A prompt longer than a cache block, before and after a push: of another version, and of the same once more.
+
+        The cache is not flushed, and the proof shows that nothing of it is used.
+        """
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
         model, sync = learner(tied), VLLMSync(served)
         prompt = "a long prompt " * 30
-        await sync.push(model, 1)
-        await sync.verify(model, prompts=[prompt])
-        shift(model)
-        await sync.push(model, 2)
-        await sync.verify(model, prompts=[prompt])
+        ids = served.engine.tokenizer(prompt).input_ids
+        params = SamplingParams(max_tokens=1, output_kind=RequestOutputKind.FINAL_ONLY)
+
+        async def cached() -> int:
+            output, _ = await served.engine.generate(ids, params)
+            return int(output.num_cached_tokens)
+
+        for version in (1, 2, 2):
+            await sync.push(model, version)
+            first, second = await cached(), await cached()
+            assert first == 0 < second
+            await sync.verify(model, prompts=[prompt])
+            shift(model, seed=version)
 
     async def test_stale_output_head_is_found_and_named(
         self, served: VLLMPolicy, tied: Path, monkeypatch: pytest.MonkeyPatch
