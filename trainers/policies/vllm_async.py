@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_base import Engine, check_reset, contained, engine_args, import_vllm, refused
+from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused
 
 _T = TypeVar("_T")
 
@@ -101,11 +101,10 @@ class AsyncVLLMEngine(Engine):
 
     async def _generate(self, prompt_ids: Sequence[int], params: Any, lora: Any) -> tuple[Any, int]:
         from vllm.exceptions import VLLMClientError
-        from vllm.inputs.engine import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        prompt = tokens_input(list(prompt_ids))
         async with self._gate.shared():
+            prompt = self.prompt(prompt_ids)
             version, output = self.weight_version, None
             stream = self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora)
             try:
@@ -135,8 +134,8 @@ class AsyncVLLMEngine(Engine):
         async def replace() -> None:
             await self._engine.collective_rpc("reload_weights", kwargs=source)
             await self._engine.collective_rpc("repack_output_head")
-            check_reset(self.model, await self._engine.reset_prefix_cache())
             self.weight_version = version
+            self.loads += 1
 
         await self._run(self._idle(replace()))
 

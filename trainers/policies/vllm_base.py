@@ -2,7 +2,8 @@
 
 Each engine lives in a thread of its own and can be used from any event loop. Requests join the running batch at once;
 control calls (new weights, adapters) wait until the engine is idle, so no completion ever mixes two versions of the
-weights.
+weights. What vLLM keeps of a prompt for the next one that begins alike is good for the weights that computed it only:
+every prompt carries a salt that changes with each load of base weights, and adapters have names of their own.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Engine(ABC):
         max_length: Longest sequence in tokens.
         dtype: Name of the type that the model computes in, e.g. `float32`.
         weight_version: Version of the base weights now served.
+        loads: How often they have been replaced.
         in_process: Whether the model lives in this process, so tensors can be handed over without a file.
         users: Number of policies that use the engine.
     """
@@ -134,6 +136,7 @@ class Engine(ABC):
         """Name the served model; a subclass starts it."""
         self.model = model
         self.weight_version = 0
+        self.loads = 0
         self.users = 0
         self.tokenizer: PreTrainedTokenizerBase
         self.generation_config: GenerationConfig | None
@@ -149,6 +152,15 @@ class Engine(ABC):
             self.generation_config = GenerationConfig.from_pretrained(self.model)
         except OSError:  # a model without the file
             self.generation_config = None
+
+    def prompt(self, prompt_ids: Sequence[int]) -> Any:
+        """Return vLLM's form of a prompt. It shares cached prefixes with those since the newest load of weights only.
+
+        Two loads may bring the same version (after a resume, say), so the salt counts loads and not versions.
+        """
+        from vllm.inputs.engine import tokens_input
+
+        return tokens_input(list(prompt_ids), cache_salt=f"weights-{self.loads}")
 
     @property
     @abstractmethod
@@ -177,7 +189,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def reload(self, version: int, **source: Any) -> None:
-        """Replace the base weights while the engine is idle: no request mixes versions, no cached prefix survives.
+        """Replace the base weights while the engine is idle: no request mixes versions, no cached prefix is used again.
 
         Args:
             version: Version of the new weights.
@@ -202,9 +214,3 @@ def refused(model: str, cause: Exception) -> PolicyError:
     error = PolicyError(f"the vLLM engine of {model!r} refused a request: {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error
-
-
-def check_reset(model: str, done: bool | None) -> None:
-    """Raise a PolicyError if vLLM did not drop its prefix cache."""
-    if done is False:
-        raise PolicyError(f"the vLLM engine of {model!r} kept its prefix cache, which holds results of the old weights")

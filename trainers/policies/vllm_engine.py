@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_base import Engine, check_reset, contained, engine_args, import_vllm, refused
+from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused
 
 _T = TypeVar("_T")
 
@@ -182,8 +182,6 @@ class VLLMEngine(Engine):
         return outputs
 
     def _start(self, item: _Generate | _Call) -> None:
-        from vllm.inputs.engine import tokens_input
-
         try:
             if isinstance(item, _Call):
                 with _TURNS:
@@ -191,8 +189,7 @@ class VLLMEngine(Engine):
                 item.future.set_result(result)
                 return
             request_id = str(next(self._ids))
-            prompt = tokens_input(list(item.prompt_ids))
-            self._engine.add_request(request_id, prompt, item.params, lora_request=item.lora)
+            self._engine.add_request(request_id, self.prompt(item.prompt_ids), item.params, lora_request=item.lora)
             item.version = self.weight_version
             self._running[request_id] = item
         except Exception as error:  # noqa: BLE001  (the failure of one item, handed to who waits for it)
@@ -260,8 +257,8 @@ class VLLMEngine(Engine):
         def replace(engine: Any) -> None:
             engine.collective_rpc("reload_weights", kwargs=source)
             engine.collective_rpc("repack_output_head")
-            check_reset(self.model, engine.reset_prefix_cache())
             self.weight_version = version
+            self.loads += 1
 
         await self.call(replace)
 
