@@ -175,7 +175,9 @@ class Overlapped(OnPolicy):
         """Begin; see :meth:`OnPolicy.open`."""
         super().open(team, members, update)
         self._first = update
-        self._task = asyncio.create_task(self._collect())
+        following = update + len(self._queue)
+        self._needed = self._version_for(following)
+        self._task = asyncio.create_task(self._collect(following))
 
     async def batch(self, update: int, clock: Clock) -> Batch:
         """Let the collecting task use version ``update``, and return the batch of that update when it is there."""
@@ -246,11 +248,15 @@ class Overlapped(OnPolicy):
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
-    async def _collect(self) -> None:
+    def _version_for(self, number: int) -> int:
+        """The version that a batch needs."""
+        return max(self._first, number - self._staleness)
+
+    async def _collect(self, following: int) -> None:
         """Collect one batch after the other, each when the weights that are to play it are there."""
         try:
-            for number in range(self._first + len(self._queue), self._config.updates):
-                self._needed = max(self._first, number - self._staleness)
+            for number in range(following, self._config.updates):
+                self._needed = self._version_for(number)
                 self._changed.set()
                 started = time.perf_counter()
                 await self._until(lambda: self._needed <= self._released)

@@ -55,7 +55,7 @@ class Sync:
     async def push(self, source, version):
         ((_, weight),) = source if isinstance(source, list) else source.model.named_parameters()
         await self._pause()
-        self.policy.weight, self.policy.weight_version = float(weight), version
+        self.policy.weight, self.policy.weight_version = weight.item(), version
 
 
 class Script:
@@ -123,7 +123,7 @@ class Run:
 
     def save(self, update):
         """What a checkpoint holds."""
-        weights = {n: float(m.learner.model.weight) for n, m in self.members.items() if m.learner is not None}
+        weights = {n: m.learner.model.weight.item() for n, m in self.members.items() if m.learner is not None}
         batches = self.pipeline.state()
         return json.dumps(
             {"update": update, "cursor": self.cursor.state_dict(), "batches": batches, "weights": weights}
@@ -156,7 +156,7 @@ class Run:
                     assert self.script.in_flight == 0
                     for name in ("a", "b"):
                         member = self.members[name]
-                        assert member.policy.weight == float(member.learner.model.weight)
+                        assert member.policy.weight == member.learner.model.weight.item()
                     saved = self.save(update + 1)
                     await self.pause()
                     assert self.script.in_flight == 0

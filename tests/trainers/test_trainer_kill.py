@@ -17,13 +17,15 @@ KILLS = int(os.environ.get("LLM_ENVS_TEST_KILLS", "3"))
 
 
 @pytest.mark.slow
-def test_killed_at_random_points_it_ends_with_the_same_weights(recipe, runs, tmp_path):
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_killed_at_random_points_it_ends_with_the_same_weights(recipe, runs, tmp_path, staleness):
     """``LLM_ENVS_TEST_KILLS`` says how often (3). Between two kills lie up to two updates and part of another.
 
     The delays are parts of an update as this machine makes it, and six updates are left after the last kill is due.
     """
     values = recipe(policy={"lora": {"rank": 4}, "minibatches": 2}, updates=2 * KILLS + 6, samples_per_task=8)
     values["checkpoint"] = {"every": 2, "keep": 2}  # every other update is done again
+    values["max_staleness"] = staleness
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(values, out=whole)
     update_s = statistics.median(line["time/total_s"] for line in read_metrics(whole))

@@ -78,6 +78,18 @@ def test_every_sync_is_proved_and_the_team_learns(settings, tmp_path, lora, monk
     assert all(row.get("agent/solver_0/sampler_diff_max", 0.0) <= 1e-4 for row in rows)
 
 
+def test_weights_arrive_while_episodes_are_under_way(settings, tmp_path):
+    """One engine samples with two adapters while their learners update; every sync is proved."""
+    seen = []
+    values = {**settings(lora={"rank": 8}), "max_staleness": 1, "on_new_weights": "continue", "updates": 3}
+    train(values, out=tmp_path / "run", on_progress=seen.append)
+    assert [set(p.synced) for p in seen] == [{"solver", "verifier"}] * 4
+    rows = read_metrics(tmp_path / "run")
+    assert all(row["agent/solver_0/version_lag_max"] <= 1 for row in rows)
+    assert {row["train/episodes"] for row in rows} == {64}
+    assert rows[0]["time/overlap_share"] > 0
+
+
 def test_a_stale_output_layer_stops_the_run(settings, tmp_path, monkeypatch):
     """The fix of the packed output head is left out on purpose: what vLLM's plain reload does."""
     monkeypatch.setattr(WorkerExtension, "repack_output_head", lambda self: False)
