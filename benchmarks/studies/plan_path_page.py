@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.studies.study_page import (
-    COLUMNS,
     DOCS,
     arms_table,
     cell,
+    columns,
     differences_table,
     read_report,
     times,
@@ -61,7 +61,7 @@ def page(report: Mapping[str, Any]) -> str:
         "Differences on the same tasks: mean, 95 % interval over tasks, and the difference in each seed.",
         differences_table(comparison),
         *where_clear(comparison),
-        *_variants(comparison["settings"], report["variants"]),
+        *_variants(comparison, report["variants"]),
         f"## {reach['settings']['tokens']:,} training tokens",
         _changed(comparison["settings"], reach["settings"]),
         arms_table(reach),
@@ -110,15 +110,16 @@ def _setting(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _variants(settings: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
+def _variants(comparison: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
     """Arms again with other settings: whether an arm is behind only because the settings do not suit it."""
     if not variants:
         return []
-    lines = [f"| arm | other settings | updates | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 3) + "|"]
+    settings, modes = comparison["settings"], columns(comparison)
+    lines = [f"| arm | other settings | updates | {' | '.join(modes)} |", "|---" * (len(modes) + 3) + "|"]
     for report in variants:
         others = ", ".join(f"`{key}` {value}" for key, value in report["settings"].items() if settings[key] != value)
         for arm in report["arms"].values():
-            cells = " | ".join(cell(arm["evaluation"][mode]) for mode in COLUMNS if mode in arm["evaluation"])
+            cells = " | ".join(cell(arm["evaluation"][mode]) for mode in modes if mode in arm["evaluation"])
             lines.append(f"| {arm['label']} | {others} | {update_counts(arm)} | {cells} |")
     return [
         (

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "COLUMNS",
     "DOCS",
     "arms_table",
     "cell",
+    "columns",
     "differences_table",
     "read_report",
     "times",
@@ -20,8 +20,6 @@ __all__ = [
 ]
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
-COLUMNS = ("greedy/1", "sampled/1", "greedy/4", "sampled/4")
-"""Ways of playing, in the order of the tables."""
 
 
 def read_report(folder: Path, study: str) -> Any:
@@ -40,20 +38,26 @@ def read_report(folder: Path, study: str) -> Any:
     return _rounded(json.loads(path.read_text(encoding="utf-8")))
 
 
+def columns(report: Mapping[str, Any]) -> list[str]:
+    """The ways of playing that all arms were evaluated in, such as ``greedy/1``."""
+    evaluations = [arm["evaluation"] for arm in report["arms"].values()]
+    return [mode for mode in evaluations[0] if all(mode in found for found in evaluations)]
+
+
 def arms_table(report: Mapping[str, Any]) -> str:
     """Held-out success of all arms, a row each, and what an arm was at ``early_tokens`` in a row before it."""
     arms = report["arms"]
-    columns = [mode for mode in COLUMNS if all(mode in arm["evaluation"] for arm in arms.values())]
-    lines = [f"| arm | seeds | updates | {' | '.join(columns)} | tokens an episode, `{columns[-1]}` |"]
-    lines.append("|---" * (len(columns) + 4) + "|")
+    modes = columns(report)
+    lines = [f"| arm | seeds | updates | {' | '.join(modes)} | tokens an episode, `{modes[-1]}` |"]
+    lines.append("|---" * (len(modes) + 4) + "|")
     for arm in arms.values():
         rows = [(arm["label"], update_counts(arm), arm["evaluation"])]
         if "early" in arm:
             early = f"{arm['label']}, after {report['settings']['early_tokens']:,} tokens"
             rows.insert(0, (early, "", arm["early"]))
         for label, updates, found in rows:
-            cells = [cell(found[mode]) for mode in columns]
-            tokens = found[columns[-1]]["tokens"]
+            cells = [cell(found[mode]) for mode in modes]
+            tokens = found[modes[-1]]["tokens"]
             lines.append(f"| {label} | {len(arm['seeds'])} | {updates} | {' | '.join(cells)} | {tokens:.0f} |")
     return "\n".join(lines)
 
@@ -73,10 +77,10 @@ def cell(value: Mapping[str, Any]) -> str:
 def differences_table(report: Mapping[str, Any]) -> str:
     """The compared arms, a row each: mean difference, interval, seeds."""
     labels = {name: arm["label"] for name, arm in report["arms"].items()}
-    rows = report["differences"]
-    lines = [f"| difference | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for row in rows:
-        cells = [_gap(row["evaluation"][mode]) for mode in COLUMNS if mode in row["evaluation"]]
+    modes = columns(report)
+    lines = [f"| difference | {' | '.join(modes)} |", "|---" * (len(modes) + 1) + "|"]
+    for row in report["differences"]:
+        cells = [_gap(row["evaluation"][mode]) for mode in modes]
         lines.append(f"| {labels[row['arm']]} − {labels[row['against']]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
