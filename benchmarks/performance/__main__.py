@@ -19,6 +19,7 @@ from benchmarks.performance.games import measure_games, missing_peers
 from benchmarks.performance.learner import measure_learner, missing_trl
 from benchmarks.performance.load import measure_load
 from benchmarks.performance.measure import Measurement
+from benchmarks.performance.overlap import measure_overlap
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
 from benchmarks.performance.steps import measure_grading, measure_moves, measure_steps
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_load(),
         *measure_retrieval(),
         *measure_learner(),
+        *measure_overlap(),
     ]
     console.print(_table(measurements))
     for line in [*missing_peers(), *missing_trl()]:

@@ -51,6 +51,7 @@ GAME = {"env": {"id": "kuhn-poker", "split": None}, "evaluation": {"every": 1, "
     ("preset", "loss", "changes"),
     [
         ("dr_mas", {"kl_coef": 0.01, "dual_clip": 3.0}, {"dynamic_sampling": 1}),
+        ("dr_mas", {}, {"max_staleness": 1}),
         ("at_grpo", {}, {}),
         ("gae", {}, {}),
         ("rae", {}, GAME),

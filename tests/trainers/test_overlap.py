@@ -110,8 +110,8 @@ def test_it_is_the_run_without_overlap_as_long_as_nothing_is_stale(overlapped, r
 
 def test_rollout_and_update_are_under_way_at_the_same_time(overlapped, tmp_path, monkeypatch):
     """Each waits, in its own thread, until the other one has begun: without overlap neither would go on."""
-    both = threading.Barrier(2, timeout=60)
     met, threads = [], set()
+    both = threading.Barrier(2, action=lambda: met.append(True), timeout=60)
     update, answer = Learner.update, HFPolicy._answer
 
     def learning(self, samples, **kwargs):
@@ -124,7 +124,6 @@ def test_rollout_and_update_are_under_way_at_the_same_time(overlapped, tmp_path,
         threads.add(threading.current_thread().name.partition("_")[0])
         if not met and jobs[0].request.key[0] >= 0 and played["episodes"] >= 6:
             both.wait()
-            met.append(True)
         return answer(self, jobs)
 
     played = {"episodes": 0}

@@ -1,0 +1,151 @@
+"""Rollout and update at the same time beside one after the other: the same run with ``max_staleness`` 1 and 0.
+
+A team of two roles with a policy each learns to give the one right answer, on a tiny model whose rollouts and updates
+take about the same time. Each side has one thread. Seconds of an update are the median after the first two, in which
+the pipeline fills. Runs of a seed follow each other, so what disturbs the machine for a while disturbs all of them;
+the fastest seed of each kind counts. The run with a thread a core, one after the other, shows what overlap is up
+against: where a matrix product is large enough for two threads, these are the other way to use two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks.performance.measure import Measurement
+
+__all__ = ["OverlapRun", "measure_overlap"]
+
+RATE_TARGET, SUCCESS_TARGET = 1.5, 0.9
+FILLING = 2
+ANSWERS = 5
+TASKS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapRun:
+    """What a run did.
+
+    Attributes:
+        seconds: Of an update, median.
+        rollout_s: Of the collection of a batch, median.
+        update_s: Of the learner, median.
+        share: Share of the learner's time in which a batch was being collected; 0 without overlap.
+        success: Of all episodes that were trained on, mean over the updates.
+    """
+
+    seconds: float
+    rollout_s: float
+    update_s: float
+    share: float
+    success: float
+
+
+def measure_overlap(
+    seeds: Sequence[int] = (0, 1, 2), *, updates: int = 16, hidden: int = 192, **changes: Any
+) -> list[Measurement]:
+    """Measure the rates of both kinds of runs, and what they learn.
+
+    Args:
+        seeds: One run of each kind for each.
+        updates: Of a run.
+        hidden: Width of the model.
+        changes: Further settings of all runs.
+    """
+    cores = os.cpu_count() or 1
+    kinds = {
+        "overlap": {"max_staleness": 1, "threads": 1},
+        "in turn": {"threads": 1},
+        "in turn, a thread a core": {"threads": cores},
+    }
+    runs: dict[str, list[OverlapRun]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        settings = _settings(folder, hidden, updates) | changes
+        for seed in seeds:
+            for kind, values in kinds.items():
+                if kind != "in turn, a thread a core" or seed == seeds[0]:
+                    runs[kind].append(_run({**settings, **values, "seed": seed}, folder / f"{kind} {seed}"))
+    best = {kind: min(done.seconds for done in found) for kind, found in runs.items()}
+    success = {kind: fmean(done.success for done in found) for kind, found in runs.items()}
+    in_turn = runs["in turn"]
+    what = f"2 roles, hidden size {hidden}"
+    return [
+        Measurement(
+            f"overlap / in turn, episodes a second, a thread each, {what}",
+            best["in turn"] / best["overlap"], "x", RATE_TARGET,
+        ),
+        Measurement(
+            f"overlap / in turn with {cores} threads, episodes a second, {what}",
+            best["in turn, a thread a core"] / best["overlap"], "x",
+        ),
+        Measurement(
+            "rollout / update, seconds, in turn", median(done.rollout_s / done.update_s for done in in_turn), "x"
+        ),
+        Measurement("share of updates beside which a batch was collected", _share(runs["overlap"]), ""),
+        Measurement(
+            f"overlap / in turn, success over {updates} updates, {len(seeds)} seeds",
+            success["overlap"] / success["in turn"], "x", SUCCESS_TARGET,
+        ),
+        Measurement(
+            "the same of the best and the worst seed in turn",
+            max(done.success for done in in_turn) / min(done.success for done in in_turn), "x",
+        ),
+    ]  # fmt: skip
+
+
+def _share(runs: Sequence[OverlapRun]) -> float:
+    return fmean(done.share for done in runs)
+
+
+def _settings(folder: Path, hidden: int, updates: int) -> dict[str, Any]:
+    from trainers.models import build_tiny_model
+
+    words = [rf"\boxed{{{n}}}" for n in range(ANSWERS)]
+    words += ["<verify>approve</verify>", "<verify>reject</verify>", "Problem:", "solver_0.", "verifier_0."]
+    model = build_tiny_model(
+        folder / "model", vocab=words, hidden_size=hidden, layers=4, intermediate_size=3 * hidden, init_std=0.05
+    )
+    tasks = folder / "four.jsonl"
+    rows = [{"question": f"Say four, please ({i}).", "answer": "4"} for i in range(TASKS)]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    policy = {"model": str(model), "backend": "hf", "learning_rate": 1e-3, "sampling": {"max_tokens": 8}}
+    return {
+        "env": {"id": "math-2agent", "tasks": str(tasks), "split": None},
+        "algorithm": {"preset": "dr_mas"},
+        "policies": {"solver": dict(policy), "verifier": dict(policy)},
+        "updates": updates,
+        "tasks_per_update": 8,
+        "samples_per_task": 8,
+        "verify_every": updates,
+        "checkpoint": {"every": updates},
+        "record": {"every": 0},
+    }
+
+
+def _run(settings: dict[str, Any], folder: Path) -> OverlapRun:
+    import torch
+
+    from trainers.api import train
+    from trainers.tracking import read_metrics
+
+    threads = torch.get_num_threads()
+    try:
+        train(settings, out=folder)
+    finally:
+        torch.set_num_threads(threads)
+    rows = read_metrics(folder)
+    steady = rows[FILLING:-1] or rows  # the last one saves and proves
+    return OverlapRun(
+        seconds=median(row["time/total_s"] for row in steady),
+        rollout_s=median(row["time/rollout_s"] for row in steady),
+        update_s=median(row["time/update_s"] for row in steady),
+        share=fmean(row.get("time/overlap_share", 0.0) for row in steady),
+        success=fmean(row["train/success"] for row in rows),
+    )

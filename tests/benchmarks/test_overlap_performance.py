@@ -1,0 +1,18 @@
+"""The comparison of overlap with one after the other, on a model so small that it says nothing of speed."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.performance.overlap import measure_overlap
+
+
+def test_every_figure_is_a_ratio_or_a_share_of_one_run() -> None:
+    threads = torch.get_num_threads()
+    rows = measure_overlap((0,), updates=5, hidden=32, tasks_per_update=2, samples_per_task=2)
+    assert torch.get_num_threads() == threads
+    assert len({row.name for row in rows}) == len(rows) == 6
+    assert all(row.value > 0 for row in rows if row.unit == "x")
+    assert [row.target for row in rows if row.target] == [1.5, 0.9]
+    share = next(row.value for row in rows if "share" in row.name)
+    assert 0 < share <= 1
