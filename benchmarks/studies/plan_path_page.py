@@ -9,8 +9,6 @@ variants are the first one with some arms and other settings. Writes ``docs/stud
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,12 +17,11 @@ from typing import Any
 from benchmarks.studies.study_page import (
     DOCS,
     arms_table,
-    cell,
-    columns,
     differences_table,
+    publish,
     read_report,
     times,
-    update_counts,
+    variants_table,
     where_clear,
 )
 
@@ -114,19 +111,12 @@ def _variants(comparison: Mapping[str, Any], variants: Sequence[Mapping[str, Any
     """Arms again with other settings: whether an arm is behind only because the settings do not suit it."""
     if not variants:
         return []
-    settings, modes = comparison["settings"], columns(comparison)
-    lines = [f"| arm | other settings | updates | {' | '.join(modes)} |", "|---" * (len(modes) + 3) + "|"]
-    for report in variants:
-        others = ", ".join(f"`{key}` {value}" for key, value in report["settings"].items() if settings[key] != value)
-        for arm in report["arms"].values():
-            cells = " | ".join(cell(arm["evaluation"][mode]) for mode in modes if mode in arm["evaluation"])
-            lines.append(f"| {arm['label']} | {others} | {update_counts(arm)} | {cells} |")
     return [
         (
             "The settings were chosen on AT-GRPO. Whole episodes take more tokens an update, so that their arms make "
             "fewer updates of the same tokens. With other settings, one seed:"
         ),
-        "\n".join(lines),
+        variants_table(comparison, variants),
     ]
 
 
@@ -167,10 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as problem:
         sys.stderr.write(f"{parser.prog}: {problem}\n")
         return 2
-    given.docs.mkdir(parents=True, exist_ok=True)
-    (given.docs / f"{NAME}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    (given.docs / f"{NAME}.md").write_text(page(report), encoding="utf-8")
-    shutil.copy(given.comparison / "report.png", given.docs / f"{NAME}.png")
+    publish(given.docs, NAME, report, page(report), given.comparison / "report.png")
     return 0
 
 

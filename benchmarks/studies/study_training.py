@@ -98,6 +98,8 @@ def _train(
 
     Models as they were at ``early_tokens`` go to the folder :data:`EARLY` of the run.
     """
+    from trainers.learner import Learner
+
     config = train_config(arm, settings, models, seed)
 
     def progress(done: Progress) -> None:
@@ -107,7 +109,7 @@ def _train(
         rate = settings.learning_rate * (1 - (1 - settings.final_learning_rate) * share)
         rate *= min(1.0, (done.update + 1) / (settings.warmup_updates + 1))
         for member in trainer.members.values():
-            if member.learner is not None:
+            if isinstance(member.learner, Learner):
                 member.learner.config = dataclasses.replace(member.learner.config, lr=rate)
         if done.update % 10 == 0:
             success = next((done.metrics[n] for n in ("train/success", "train/path_success") if n in done.metrics), 0.0)

@@ -29,6 +29,7 @@ def random_model(
     hidden: int,
     layers: int,
     max_length: int = 512,
+    init_std: float = 0.02,
     words: Iterable[str] = (),
 ) -> Path:
     """Make a model that knows nothing, with the words of some environments; nothing if it is there.
@@ -40,12 +41,15 @@ def random_model(
         hidden: Width.
         layers: Number of layers.
         max_length: Tokens of a prompt and its answer, at most.
+        init_std: Of the first weights.
         words: Further words, that those tasks need not hold.
     """
     if not (folder / "config.json").is_file():
         texts = [text for env, kwargs in envs.items() for text in env_texts(env, tasks=tasks, **kwargs)]
         texts.extend(words)
-        build_tiny_model(folder, texts=texts, hidden_size=hidden, layers=layers, max_length=max_length)
+        build_tiny_model(
+            folder, texts=texts, hidden_size=hidden, layers=layers, max_length=max_length, init_std=init_std
+        )
     return folder
 
 
@@ -55,6 +59,7 @@ def imitate(
     *,
     tasks: int,
     learning_rate: float,
+    batch: int = 64,
     before: Path,
     folder: Path,
     log: Log,
@@ -66,6 +71,7 @@ def imitate(
         player: Plays the last ``tasks`` tasks of the training split of each, all roles.
         tasks: Number of tasks.
         learning_rate: Peak.
+        batch: Turns a step.
         before: The model that it begins with.
         folder: Where the new one goes. The episodes go to ``demonstrations`` beside its parent folder.
         log: Is told what happens.
@@ -89,7 +95,7 @@ def imitate(
             all_episodes=True,
             epochs=1,
             learning_rate=learning_rate,
-            batch=64,
+            batch=batch,
             micro_batch_tokens=16384,
             threads=1,
         )
