@@ -141,7 +141,12 @@ class AsyncVLLMEngine(Engine):
 
     async def add_lora(self, lora: Any) -> None:
         """Load an adapter; see `Engine.add_lora`."""
-        await self._run(self._idle(self._engine.add_lora(lora)))
+
+        async def add() -> None:
+            await self._engine.collective_rpc("group_cpu_lora")
+            await self._engine.add_lora(lora)
+
+        await self._run(self._idle(add()))
 
     async def remove_lora(self, lora: Any) -> None:
         """Drop an adapter; see `Engine.remove_lora`."""

@@ -33,6 +33,8 @@ _CPU_DEFAULTS: Mapping[str, Any] = {
     # A prompt that is computed in two steps draws a sample in between and takes it back from the request's generator,
     # which vLLM cannot do on a CPU: it fails with "CPU Generator does not use offset".
     "enable_chunked_prefill": False,
+    # vLLM takes 128 on a CPU and shares whole blocks only: a question and its role's instructions are shorter.
+    "block_size": 32,
 }
 _CPU_KV_CACHE_BYTES = 1 << 30
 _NUMBA_MODULE = "llvmlite.binding.ffi"  # its `lib` answers to every attribute, `__dict__` included

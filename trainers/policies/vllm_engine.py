@@ -264,7 +264,12 @@ class VLLMEngine(Engine):
 
     async def add_lora(self, lora: Any) -> None:
         """Load an adapter; see `Engine.add_lora`."""
-        await self.call(lambda engine: engine.add_lora(lora))
+
+        def add(engine: Any) -> None:
+            engine.collective_rpc("group_cpu_lora")
+            engine.add_lora(lora)
+
+        await self.call(add)
 
     async def remove_lora(self, lora: Any) -> None:
         """Drop an adapter; see `Engine.remove_lora`."""

@@ -58,6 +58,12 @@ class WorkerExtension:
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
         return True
 
+    def group_cpu_lora(self) -> None:
+        """Let adapters be computed a matrix product each; see :mod:`trainers.policies.vllm_cpu_lora`."""
+        from trainers.policies import vllm_cpu_lora
+
+        vllm_cpu_lora.install()
+
     def compare_weights(
         self, named_tensors: Sequence[tuple[str, torch.Tensor]] | None = None, folder: str | None = None
     ) -> dict[str, float]:
