@@ -21,15 +21,16 @@ Log = Callable[[str], None]
 SettingsT = TypeVar("SettingsT")
 
 
-def study_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of ``python -m benchmarks.studies.<name>``, with its ``--out`` and ``--seeds``."""
+def study_parser(name: str, description: str | None, *, seeds: bool = True) -> argparse.ArgumentParser:
+    """The parser of ``python -m benchmarks.studies.<name>``, with its ``--out`` and, for ``seeds``, ``--seeds``."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.studies.{name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=Path("runs") / name, help="folder of the study")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    if seeds:
+        parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     return parser
 
 
