@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,12 @@ from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
 
 __all__ = ["difference", "evaluate", "pooled"]
+
+
+@lru_cache(maxsize=8)
+def _held_out_env(env_id: str, kwargs: str) -> Any:
+    """The environment, to play on forks of it: it remembers the tasks that it has generated, which all arms play."""
+    return llm_envs.make(env_id, split="test", order_enforcing=False, **json.loads(kwargs)).unwrapped
 
 
 async def evaluate(
@@ -28,7 +36,7 @@ async def evaluate(
 
     Args:
         env_id: The environment.
-        kwargs: Its arguments.
+        kwargs: Its arguments, as JSON can write them.
         models: The model of each role; ``*`` plays all.
         sampling: How answers are drawn.
         tasks: Number of tasks.
@@ -41,7 +49,7 @@ async def evaluate(
     Raises:
         RuntimeError: An episode could not be played.
     """
-    env: Any = llm_envs.make(env_id, split="test", order_enforcing=False, **kwargs).unwrapped
+    env = _held_out_env(env_id, json.dumps(kwargs, sort_keys=True))
     policies = {role: make_policy(f"hf:{folder}") for role, folder in models.items()}
     team = Team(policies, {role: role for role in models}, dict.fromkeys(models, sampling))
     try:
