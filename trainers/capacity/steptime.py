@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainers.capacity.devices import Device, Pool, assumptions
-from trainers.capacity.timing import decode_features, prefill_features, rates_of, update_features
+from trainers.capacity.shapes import ModelShape
+from trainers.capacity.timing import Rates, decode_features, prefill_features, rates_of, update_features
 from trainers.capacity.workload import PolicyWork
 from trainers.config import TrainConfig
 
-__all__ = ["PROBES", "PROBE_TOKENS", "StepTime", "engine_limits", "step_time"]
+__all__ = ["PROBES", "PROBE_TOKENS", "StepTime", "between", "engine_limits", "learner_seconds", "step_time"]
 
 PROBES = 2
 """Tasks whose first prompts are compared after a sync: ``trainers.proving.PROBE_TASKS``."""
@@ -110,7 +111,7 @@ def _sampling(work: PolicyWork, engines: Pool, sequences: float) -> tuple[float,
     step = rates.decode.seconds(decode_features(work.shape, rows, context, width)) / tensor_parallel
     steps = work.turns * work.completion / replicas / rows
     read = work.turns / replicas
-    prompts = prefill_features(work.shape, read, work.prompt, math.ceil(read / rows))
+    prompts = prefill_features(work.shape, read, work.prompt, math.ceil(read / rows), half=engines.device.gpu)
     single = rates.decode.seconds(decode_features(work.shape, 1, context, width)) / tensor_parallel
     turns = work.turns / max(work.sequences, 1.0)
     return (
@@ -121,34 +122,87 @@ def _sampling(work: PolicyWork, engines: Pool, sequences: float) -> tuple[float,
     )
 
 
-def _update(config: TrainConfig, work: PolicyWork, learners: Pool) -> float:
-    policy, shape, n = work.policy, work.shape, learners.count
-    rates = rates_of(learners.device, policy.backend)
-    tokens = policy.epochs * work.update_tokens / n
-    longest = max(policy.micro_batch_tokens, min(work.longest, work.prompt + work.completion))
-    passes = math.ceil(tokens / longest)
-    trained = shape.parameters if policy.lora is None else shape.lora_parameters(policy.lora.rank)
-    loss = config.loss_of(work.name)
-    steps = policy.epochs * policy.minibatches
-    again = (1.0 if steps > 1 and loss.needs_old_logprobs else 0.0) + (1.0 if loss.kl_coef > 0 else 0.0)
+def learner_seconds(
+    shape: ModelShape,
+    rates: Rates,
+    learners: Pool,
+    *,
+    tokens: float,
+    length: float,
+    predicted: float,
+    micro_batch_tokens: float,
+    steps: float,
+    trained: float,
+    recompute: bool,
+    lora: bool,
+    again: float = 0.0,
+) -> float:
+    """Seconds of an update that is divided among devices, weights and moments sharded over all of them.
+
+    Every micro-batch gathers bfloat16 weights twice and scatters float32 gradients once; that goes on beside the
+    computation, so the longer of the two counts.
+
+    Args:
+        shape: The model.
+        rates: What a device does.
+        learners: The devices.
+        tokens: Tokens that are computed, over all devices and epochs.
+        length: Mean tokens of a turn.
+        predicted: Completion tokens among ``tokens``.
+        micro_batch_tokens: Tokens of a forward pass of a device.
+        steps: Optimiser steps.
+        trained: Parameters that are trained.
+        recompute: Whether layers are computed again in the backward pass.
+        lora: Whether only adapters are trained.
+        again: Forward passes without gradient over all tokens.
+    """
+    n = learners.count
+    passes = math.ceil(tokens / n / micro_batch_tokens)
     what = update_features(
         shape,
-        tokens=tokens,
-        length=work.prompt + work.completion,
-        predicted=policy.epochs * work.turns * work.completion / n,
+        tokens=tokens / n,
+        length=length,
+        predicted=predicted / n,
         passes=passes,
         steps=steps,
         trained=trained / n,
+        recompute=recompute,
+        lora=lora,
+        again=again,
+        half=learners.device.gpu,
+    )
+    computing = rates.update.seconds(what)
+    if n == 1:
+        return computing
+    moved = passes * (n - 1) / n * (2 * 2 * shape.parameters + 4 * trained)
+    return max(computing, moved / between(learners.device, n))
+
+
+def between(device: Device, devices: int) -> float:
+    """Bytes/s that each of ``devices`` devices exchanges with the others: its link, or the network between machines."""
+    share = assumptions()
+    peak = device.link if devices <= share["machine_devices"] else min(device.link, share["network_gb_s"] * 1e9)
+    return peak * share["link_bandwidth"]
+
+
+def _update(config: TrainConfig, work: PolicyWork, learners: Pool) -> float:
+    policy, shape = work.policy, work.shape
+    loss, steps = config.loss_of(work.name), policy.epochs * policy.minibatches
+    again = (1.0 if steps > 1 and loss.needs_old_logprobs else 0.0) + (1.0 if loss.kl_coef > 0 else 0.0)
+    return learner_seconds(
+        shape,
+        rates_of(learners.device, policy.backend),
+        learners,
+        tokens=policy.epochs * work.update_tokens,
+        length=work.prompt + work.completion,
+        predicted=policy.epochs * work.turns * work.completion,
+        micro_batch_tokens=max(policy.micro_batch_tokens, work.prompt + work.completion),
+        steps=steps,
+        trained=shape.parameters if policy.lora is None else shape.lora_parameters(policy.lora.rank),
         recompute=policy.gradient_checkpointing,
         lora=policy.lora is not None,
         again=again / policy.epochs,
     )
-    computing = rates.update.seconds(what)
-    if n == 1 or not learners.device.gpu:
-        return computing
-    # Every micro-batch gathers bfloat16 weights twice and scatters float32 gradients once, beside the computation.
-    moved = passes * (n - 1) / n * (2 * 2 * shape.parameters + 4 * trained)
-    return max(computing, moved / (learners.device.link * assumptions()["link_bandwidth"]))
 
 
 def _sync(work: PolicyWork, placement: str, device: Device, engines: Pool) -> float:
@@ -158,10 +212,10 @@ def _sync(work: PolicyWork, placement: str, device: Device, engines: Pool) -> fl
     if not device.gpu:
         return 2 * size * rates_of(device, work.policy.backend).update.per_byte * 2  # float32, read and written
     share = assumptions()["link_bandwidth"]
-    link = min(device.link, engines.device.link)
-    if placement == "split" and device.name != engines.device.name:
-        link = min(device.host_link, engines.device.host_link)
-    seconds = size / (link * share)
+    link = between(device, engines.count + 1)
+    if device.name != engines.device.name:  # which are in different machines
+        link = min(link, between(engines.device, int(assumptions()["machine_devices"]) + 1))
+    seconds = size / link
     if placement == "colocated":
         seconds += 2 * 2.0 * shape.parameters / (device.host_link * share)
     return seconds
@@ -172,4 +226,4 @@ def _verify(work: PolicyWork, device: Device) -> float:
     rows, width = PROBES * max(1, len(work.agents)), 2 if device.gpu else 4
     written = PROBE_TOKENS * rates.decode.seconds(decode_features(work.shape, rows, work.prompt, width))
     # The sampler reads the prompts, and the learner one turn after the other.
-    return written + 2 * rates.prefill.seconds(prefill_features(work.shape, rows, work.prompt, rows))
+    return written + 2 * rates.prefill.seconds(prefill_features(work.shape, rows, work.prompt, rows, half=device.gpu))

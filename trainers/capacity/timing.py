@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from trainers.capacity.devices import Device, assumptions
+from trainers.capacity.memory import layer_activation_bytes
 from trainers.capacity.shapes import ModelShape
 from trainers.recipe_files import ConfigError
 
@@ -80,9 +81,19 @@ def decode_features(shape: ModelShape, rows: float, context: float, width: int) 
     return Features(shape.layers, shape.forward_flops(rows, context, rows), shape.decode_bytes(rows, context, width))
 
 
-def prefill_features(shape: ModelShape, prompts: float, length: float, passes: float = 1.0) -> Features:
-    """Prompts of ``length`` tokens, read in ``passes`` forward passes."""
-    return Features(shape.layers * passes, shape.forward_flops(prompts * length, length / 2, prompts), 0.0)
+def prefill_features(
+    shape: ModelShape, prompts: float, length: float, passes: float = 1.0, *, half: bool = False
+) -> Features:
+    """Prompts of ``length`` tokens, read in ``passes`` forward passes; ``half``: in bfloat16."""
+    tokens = prompts * length
+    return Features(
+        shape.layers * passes, shape.forward_flops(tokens, length / 2, prompts), tokens * _written(shape, half)
+    )
+
+
+def _written(shape: ModelShape, half: bool) -> float:
+    """Bytes that the layers write of a token: what they would keep for a backward pass."""
+    return float(shape.layers * layer_activation_bytes(shape, half=half))
 
 
 def update_features(
@@ -97,6 +108,7 @@ def update_features(
     recompute: bool = False,
     lora: bool = False,
     again: float = 0.0,
+    half: bool = False,
 ) -> Features:
     """An update: per token one forward pass, its gradient by activations, and by weights where these are trained.
 
@@ -111,10 +123,12 @@ def update_features(
         recompute: Whether layers are computed again in the backward pass.
         lora: Whether only adapters are trained.
         again: Forward passes without gradient over all tokens (old and reference log-probs).
+        half: Whether products are taken in bfloat16.
     """
     factor = 1 + 1 + (0 if lora else 1) + (1 if recompute else 0) + again
     flops = factor * shape.forward_flops(tokens, length / 2, predicted)
-    return Features(shape.layers * passes, flops, ADAMW_BYTES * trained * steps)
+    moved = factor * tokens * _written(shape, half) + ADAMW_BYTES * trained * steps
+    return Features(shape.layers * passes, flops, moved)
 
 
 def fit_line(features: Sequence[Features], seconds: Sequence[float]) -> tuple[Line, float]:
@@ -144,7 +158,8 @@ def fit_line(features: Sequence[Features], seconds: Sequence[float]) -> tuple[Li
             best, coefficients = error, np.zeros(3)
             coefficients[list(chosen)] = solved / scale[list(chosen)]
     worst = float(np.abs(rows @ coefficients - 1).max())
-    return Line(*(float(value) for value in coefficients)), worst
+    per_layer, per_flop, per_byte = coefficients.tolist()
+    return Line(per_layer, per_flop, per_byte), worst
 
 
 def point_features(point: Mapping[str, Any]) -> Features:
