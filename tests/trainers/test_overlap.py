@@ -8,9 +8,15 @@ import threading
 import pytest
 import torch
 
+import llm_envs
+from trainers.algorithms.advantages import compute_advantages
 from trainers.api import train
+from trainers.batching import samples_by_policy
+from trainers.collecting import Collector
 from trainers.config import load_config
+from trainers.cursor import TaskCursor
 from trainers.learner import Learner, NonFiniteGradient
+from trainers.members import build_members, build_team, close_members
 from trainers.policies.decode import decode
 from trainers.policies.hf import HFPolicy
 from trainers.tracking import read_metrics
@@ -92,6 +98,37 @@ def test_what_is_checked_and_saved_in_between_changes_nothing(overlapped, runs, 
     assert lags(tmp_path / "often") == [(0, 0), (1, 1), *[(2, 2)] * (UPDATES - 2)]
     for name in ("solver", "verifier"):
         assert runs.same(*(runs.state(tmp_path / run, UPDATES, name) for run in ("often", "seldom")))
+
+
+def test_without_staleness_a_run_is_the_plain_loop(recipe, runs, tmp_path):
+    """Collect, compare, learn, push, in turn and in one thread: the same weights and moments to the last bit."""
+    values = recipe(updates=3)
+    train(values, out=tmp_path / "run")
+    config = load_config(values)
+    algorithm = config.algorithm.build()
+    env = llm_envs.make(config.env.id, order_enforcing=False, **config.env.arguments()).unwrapped
+
+    async def loop():
+        collector = Collector(env.fork, algorithm, config)
+        cursor = TaskCursor(len(env.tasks), config.tasks_per_update, config.seed)
+        members = await build_members(config, tmp_path / "scratch")
+        team = build_team(config, members)
+        for update in range(3):
+            for member in members.values():
+                await member.push(update)
+            episodes, _ = await collector.collect(team, cursor, update, list(members))
+            advantages = compute_advantages(episodes, algorithm)
+            turns = [turn for episode in episodes for turn in episode.turns]
+            for name, samples in samples_by_policy(turns, advantages, members).items():
+                if any(sample.advantage for sample in samples):
+                    members[name].learner.update(samples)
+        await close_members(members)
+        return {name: member.state_dict() for name, member in members.items()}
+
+    expected = asyncio.run(loop())
+    assert sum(state["updates"] for state in expected.values()) >= 3
+    for name, state in expected.items():
+        assert runs.same(runs.state(tmp_path / "run", 3, name), state)
 
 
 def test_it_is_the_run_without_overlap_as_long_as_nothing_is_stale(overlapped, runs, tmp_path):

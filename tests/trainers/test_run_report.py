@@ -94,6 +94,13 @@ def test_a_healthy_run_has_no_alarm(make_run):
     assert "No alarm." in Page(write_report([folder]).read_text()).text
 
 
+def test_turns_as_stale_as_the_run_allows_are_no_alarm(make_run):
+    allowed = {"max_staleness": 1}
+    assert alarms(make_run(config=allowed, agent__a_0__version_lag_max=[0, 1, 1])) == []
+    stale = make_run("stale", config=allowed, agent__a_0__version_lag_max=[0, 1, 2])
+    assert alarms(stale) == [(3, "a_0 was sampled with stale weights")]
+
+
 @pytest.mark.parametrize(
     ("columns", "update", "title"),
     [
