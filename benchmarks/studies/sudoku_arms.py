@@ -51,10 +51,11 @@ class SudokuSettings(TreeSettings):
         sft_learning_rate: Peak of the learning rate on these demonstrations.
     """
 
-    tokens: int = 150_000
+    tokens: int = 200_000
     turns: int = 2
     eval_tasks: int = 500
     solo_tasks: int = 32
+    learning_rate: float = 3e-4
     init_std: float = 0.1
     min_clues: int = 8
     max_clues: int = 12
