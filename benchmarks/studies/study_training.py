@@ -109,12 +109,13 @@ def _train(
         rate = settings.learning_rate * (1 - (1 - settings.final_learning_rate) * share)
         rate *= min(1.0, (done.update + 1) / (settings.warmup_updates + 1))
         for member in trainer.members.values():
-            if isinstance(member.learner, Learner):
-                member.learner.config = dataclasses.replace(member.learner.config, lr=rate)
-        if done.update % 10 == 0:
-            success = next((done.metrics[n] for n in ("train/success", "train/path_success") if n in done.metrics), 0.0)
-            kind = "path success" if "train/path_success" in done.metrics else "success"
-            log(f"update {done.update}, {trainer.tokens} tokens, {kind} of the batch {success:.3f}")
+            if not isinstance(member.learner, Learner):
+                raise RuntimeError(f"a study sets the rate of learners in its own process, got {member.learner!r}")
+            member.learner.config = dataclasses.replace(member.learner.config, lr=rate)
+        for name, kind in (("train/success", "success"), ("train/path_success", "path success")):
+            if done.update % 10 == 0 and name in done.metrics:
+                found = f"{kind} of the batch {done.metrics[name]:.3f}"
+                log(f"update {done.update}, {trainer.tokens} tokens, {found}")
 
     trainer = Trainer(config, folder, resume=(folder / CONFIG_FILE).is_file(), on_progress=progress)
     asyncio.run(trainer.run())
