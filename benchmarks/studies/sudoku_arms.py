@@ -47,11 +47,11 @@ class SudokuSettings(TreeSettings):
         demo_tasks: Tasks that the player of the warm start demonstrates, of each environment.
         demo_turns: Turns of a demonstration, at most.
         skill: How often it thinks of the rules before a fill.
-        sft_batch: Turns of a step on them.
-        sft_learning_rate: Peak of the learning rate on these demonstrations.
+        sft_batch: Turns a step on these demonstrations.
+        sft_learning_rate: Peak of the learning rate on them.
     """
 
-    tokens: int = 200_000
+    tokens: int = 100_000
     turns: int = 2
     eval_tasks: int = 500
     solo_tasks: int = 32
