@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.context import describe_machine, describe_source, package_versions
+from benchmarks.performance.engine_use import measure_engine_use, missing_vllm
 from benchmarks.performance.forks import measure_forks
 from benchmarks.performance.games import measure_games, missing_peers
 from benchmarks.performance.learner import measure_learner, missing_trl
@@ -46,9 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_retrieval(),
         *measure_learner(),
         *measure_overlap(),
+        *measure_engine_use(),
     ]
     console.print(_table(measurements))
-    for line in [*missing_peers(), *missing_trl()]:
+    for line in [*missing_peers(), *missing_trl(), *missing_vllm()]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     record = {

@@ -1,0 +1,125 @@
+"""How much of a vLLM engine a multi-agent rollout uses, beside the engine alone and beside a lock-step loop.
+
+The rollout plays ``math-2agent`` with a small model of random weights, whose answers end at random: every episode has
+three turns, each of whose prompts holds the answers before it, so a turn cannot be asked for before the last is done.
+The engine alone gets the same prompts *all at once*, as token ids, with the number of tokens that was generated for
+each; it has as many sequences at a time as the rollout has episodes. That is its own continuous batching, without
+anything to wait for: a bound. The lock-step loop asks for a turn of all episodes and waits for the last answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import llm_envs
+from benchmarks.performance.measure import Measurement
+from benchmarks.performance.schedule import LockStep
+from benchmarks.performance.steps import exact
+from trainers.env_texts import env_texts
+from trainers.policies.base import Policy, Sampling
+from trainers.rollout.episodes import collect, make_jobs
+from trainers.rollout.records import Turn
+from trainers.team import Team
+
+if TYPE_CHECKING:
+    from trainers.policies.vllm_engine import VLLMEngine
+
+__all__ = ["measure_engine_use", "missing_vllm"]
+
+ENV = "math-2agent"
+USE_TARGET, LOCK_STEP_TARGET = 0.95, 1.5
+
+
+def measure_engine_use(
+    *, episodes: int = 192, slots: int = 48, hidden: int = 256, layers: int = 6, max_tokens: int = 48, repeats: int = 2
+) -> list[Measurement]:
+    """Measure tokens a second of the rollout, of the engine alone, and of the lock-step loop.
+
+    Args:
+        episodes: Episodes of a try.
+        slots: Episodes, or sequences, at a time.
+        hidden: Width of the model.
+        layers: Its layers.
+        max_tokens: Longest answer.
+        repeats: Tries of each, in turn; the best counts.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        return []
+    return asyncio.run(_measure(episodes, slots, hidden, layers, max_tokens, repeats))
+
+
+def missing_vllm() -> list[str]:
+    """A line that says what is left out where vLLM is not installed."""
+    if importlib.util.find_spec("vllm") is not None:
+        return []
+    return ["vllm not installed: skipped how much of an engine a rollout uses (scripts/setup installs it)"]
+
+
+async def _measure(
+    episodes: int, slots: int, hidden: int, layers: int, max_tokens: int, repeats: int
+) -> list[Measurement]:
+    from trainers.models import build_tiny_model
+    from trainers.policies.vllm import VLLMPolicy
+    from trainers.policies.vllm_engine import VLLMEngine
+
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [*env_texts(ENV, tasks=episodes), "(no usable answer)"]
+        model = build_tiny_model(folder, texts=texts, hidden_size=hidden, layers=layers, max_length=1024)
+        engine = VLLMEngine(str(model), max_num_seqs=slots)
+        policy = VLLMPolicy(engine)
+        best = {"rollout": 0.0, "engine": 0.0, "lock-step": 0.0}
+        try:
+            for number in range(repeats + 1):  # the first is not counted
+                turns, rate = await _play(policy, episodes, slots, max_tokens, number)
+                await engine.call(lambda llm: llm.reset_prefix_cache())
+                rates = {"rollout": rate, "engine": await _feed(engine, turns, number)}
+                if number:  # lock-step needs no unmeasured try of its own
+                    _, rates["lock-step"] = await _play(LockStep(policy), slots, slots, max_tokens, number)
+                    best = {name: max(best[name], found) for name, found in rates.items()}
+        finally:
+            await policy.close()
+    what = f"{episodes} episodes of 3 turns, {slots} at a time, hidden size {hidden}"
+    return [
+        Measurement(f"vLLM alone, completion tokens, {what}", best["engine"], "/s"),
+        Measurement(f"rollout / vLLM alone, {what}", best["rollout"] / best["engine"], "x", USE_TARGET),
+        Measurement(f"rollout / lock-step, {what}", best["rollout"] / best["lock-step"], "x", LOCK_STEP_TARGET),
+    ]
+
+
+async def _play(policy: Policy, episodes: int, slots: int, max_tokens: int, seed: int) -> tuple[list[Turn], float]:
+    """Play episodes; returns their turns, and completion tokens a second."""
+    env: Any = llm_envs.make(ENV, grader=exact, order_enforcing=False).unwrapped
+    sampling = {"player": Sampling(temperature=1.0, max_tokens=max_tokens)}
+    team = Team({"player": policy}, {"*": "player"}, sampling)
+    started = time.perf_counter()
+    played = await collect(env.fork, team, make_jobs(range(episodes), 1, seed), concurrency=slots)
+    seconds = time.perf_counter() - started
+    turns = [turn for episode in played for turn in episode.turns]
+    return turns, sum(turn.completion_tokens for turn in turns) / seconds
+
+
+async def _feed(engine: VLLMEngine, turns: Sequence[Turn], seed: int) -> float:
+    """Let vLLM's engine step until it has answered all prompts; returns completion tokens a second."""
+    import torch
+    from vllm import SamplingParams
+
+    def feed(llm: Any) -> float:
+        started = time.perf_counter()
+        with torch.compiler.set_stance("force_eager"):
+            for number, turn in enumerate(turns):
+                params = SamplingParams(
+                    max_tokens=turn.completion_tokens, ignore_eos=True, logprobs=0, seed=seed, detokenize=False
+                )
+                llm.add_request(f"alone-{number}", {"prompt_token_ids": list(turn.prompt_ids or ())}, params)
+            while llm.has_unfinished_requests():
+                llm.step()
+        return time.perf_counter() - started
+
+    seconds = await engine.call(feed)
+    await engine.call(lambda llm: llm.reset_prefix_cache())
+    return sum(turn.completion_tokens for turn in turns) / seconds
