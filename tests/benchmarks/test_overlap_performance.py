@@ -9,10 +9,10 @@ from benchmarks.performance.overlap import measure_overlap
 
 def test_every_figure_is_a_ratio_or_a_share_of_one_run() -> None:
     threads = torch.get_num_threads()
-    rows = measure_overlap((0,), updates=5, hidden=32, tasks_per_update=2, samples_per_task=2)
+    rows = measure_overlap((0,), updates=5, hidden=64, tasks_per_update=4, samples_per_task=8)
     assert torch.get_num_threads() == threads
-    assert len({row.name for row in rows}) == len(rows) == 6
-    assert all(row.value > 0 for row in rows if row.unit == "x")
-    assert [row.target for row in rows if row.target] == [1.5, 0.9]
+    assert len({row.name for row in rows}) == len(rows) == 7
+    assert all(row.value > 0 for row in rows if "seconds" in row.name or "a second" in row.name)
+    assert [row.target for row in rows if row.target] == [1.5, 0.95]
     share = next(row.value for row in rows if "share" in row.name)
     assert 0 < share <= 1
