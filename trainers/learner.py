@@ -192,6 +192,10 @@ class Learner:
         for name, parameter in self._trainable.items():
             yield name, parameter.detach()
 
+    def parameters(self) -> list[Tensor]:
+        """The weights that are trained, in the order in which the optimiser numbers them in :meth:`state_dict`."""
+        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+
     def full_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all weights under the names of the plain model, LoRA merged in: what a sampler loads.
 
@@ -264,7 +268,7 @@ class Learner:
         with torch.no_grad():
             for name, parameter in self._trainable.items():
                 parameter.copy_(self._ranks.local(parameter, weights[name]))
-        owners = [p for group in self._optimizer.param_groups for p in group["params"]]
+        owners = self.parameters()
         moments = {
             int(i): {
                 key: self._ranks.local(owners[int(i)], value) if value.ndim else value for key, value in values.items()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from trainers.algorithms.loss_config import LossConfig
     from trainers.batching import Sample
     from trainers.checkpoint import State
-    from trainers.learner_config import LearnerConfig
     from trainers.update_metrics import UpdateMetrics
 
 __all__ = ["PolicyLearner"]
@@ -21,7 +20,6 @@ __all__ = ["PolicyLearner"]
 class PolicyLearner(Protocol):
     """Trains the weights of one policy. :class:`trainers.learner.Learner` says what each method does."""
 
-    config: LearnerConfig
     loss: LossConfig
 
     def update(self, samples: Sequence[Sample], *, epochs: int = 1, minibatches: int = 1) -> UpdateMetrics:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.algorithms.loss_config import LossConfig
 from trainers.checkpoint import State
 from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.critic import Critic
@@ -20,6 +21,7 @@ from trainers.learner_config import LearnerConfig
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
 from trainers.policy_config import LEARNING
+from trainers.ranks import Ranks
 from trainers.team import Team
 from trainers.weight_sync import SyncReport, WeightSync, make_sync
 
@@ -118,14 +120,14 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
         ConfigError: Settings that do not fit each other or the model.
     """
     check_policies(config)
-    loras_by_engine = _loras_by_engine(config.policies)
+    loras = loras_by_engine(config.policies)
     members: dict[str, Member] = {}
     try:
         for name, policy in config.policies.items():
-            sampler = make_policy(policy.spec, **_sampler_options(policy, loras_by_engine))
+            sampler = make_policy(policy.spec, **sampler_options(policy, loras))
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
-                members[name].learner, members[name].critic = _build_learner(name, policy, config)
+                members[name].learner, members[name].critic = build_learner(name, config)
                 members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
     except BaseException:
         await close_members(members)
@@ -150,10 +152,26 @@ def build_team(config: TrainConfig, members: Mapping[str, Member]) -> Team:
     )
 
 
-def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> tuple[Learner, Critic | None]:
+def build_loss(name: str, config: TrainConfig) -> LossConfig:
+    """The loss of a policy, with the length of its completions filled in."""
+    return config.loss_of(name).with_max_tokens(config.policies[name].sampling.max_tokens)
+
+
+def build_learner(name: str, config: TrainConfig, ranks: Ranks | None = None) -> tuple[Learner, Critic | None]:
+    """Load the model of a policy and what trains it.
+
+    Args:
+        name: The policy.
+        config: The configuration.
+        ranks: How the learner is divided over processes; not at all if not given.
+
+    Raises:
+        ConfigError: Settings that do not fit the model.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
+    policy = config.policies[name]
     on_gpu = torch.cuda.is_available()
     # Weights that are trained are kept in float32 on a GPU too, so they are not read in less.
     half = on_gpu and policy.lora is not None
@@ -199,16 +217,15 @@ def _build_learner(name: str, policy: PolicyConfig, config: TrainConfig) -> tupl
             dtype=settings.dtype,
             seed=settings.seed,
         )
-    loss = config.loss_of(name).with_max_tokens(policy.sampling.max_tokens)
+    loss = build_loss(name, config)
     try:
-        return Learner(model, settings, loss, lora=lora, reference=algorithm.kl_in_reward > 0), critic
+        return Learner(model, settings, loss, lora=lora, reference=algorithm.kl_in_reward > 0, ranks=ranks), critic
     except ValueError as problem:  # target modules that the model has not, say
         raise ConfigError(f"policies.{name}: {problem}") from problem
 
 
-def _sampler_options(
-    policy: PolicyConfig, loras_by_engine: Mapping[tuple[str, str], list[PolicyConfig]]
-) -> dict[str, Any]:
+def sampler_options(policy: PolicyConfig, loras: Mapping[tuple[str, str], list[PolicyConfig]]) -> dict[str, Any]:
+    """The options that the sampler of a policy is made with; ``loras`` is what :func:`loras_by_engine` returns."""
     if policy.scripted:
         return dict(policy.engine)
     options: dict[str, Any] = {"system_prompt": policy.system_prompt, **policy.engine}
@@ -217,7 +234,7 @@ def _sampler_options(
     if policy.lora is None:
         # Weights that are trained in full belong to one policy alone.
         return {**options, "share": not policy.trainable}
-    sharing = loras_by_engine[_engine_key(policy)]
+    sharing = loras[engine_key(policy)]
     rank = max(p.lora.rank for p in sharing if p.lora is not None)
     return {
         **options,
@@ -227,18 +244,19 @@ def _sampler_options(
     }
 
 
-def _engine_key(policy: PolicyConfig) -> tuple[str, str]:
+def engine_key(policy: PolicyConfig) -> tuple[str, str]:
+    """Policies of one key have the same base model and engine options, so their adapters can share an engine."""
     # How prompts are written is the policy's own affair, not the engine's.
     options = {name: value for name, value in policy.engine.items() if name != "chat_template_kwargs"}
     return str(policy.model), repr(sorted(options.items()))
 
 
-def _loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:
+def loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:
     """The adapters that share an engine: same base model and same engine options."""
     groups: dict[tuple[str, str], list[PolicyConfig]] = {}
     for policy in policies.values():
         if policy.backend == "vllm" and policy.lora is not None:
-            groups.setdefault(_engine_key(policy), []).append(policy)
+            groups.setdefault(engine_key(policy), []).append(policy)
     return groups
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 __all__ = ["read", "read_whole", "write"]
 
@@ -28,7 +28,7 @@ def write(state: Mapping[str, Any], folder: Path) -> None:
 
     # As tensors, since what is no tensor would be read back by unpickling.
     counters = {name: torch.tensor(int(state[name])) for name in _COUNTERS}
-    save({**state, **counters}, checkpoint_id=folder)
+    save({**state, **counters}, checkpoint_id=folder, no_dist=not distributed.is_initialized())
 
 
 def read(folder: Path, place: Place) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def read(folder: Path, place: Place) -> dict[str, Any]:
         into[path[-1]] = place(path, entry.size, entry.properties.dtype)
     if not all(name in state for name in _COUNTERS):
         raise ValueError(f"{folder} is no state of a learner: it has no {' and '.join(_COUNTERS)}")
-    load(state, checkpoint_id=folder)
+    load(state, checkpoint_id=folder, no_dist=not distributed.is_initialized())
     return {**state, **{name: int(state[name]) for name in _COUNTERS}}
 
 

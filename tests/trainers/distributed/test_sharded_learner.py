@@ -1,0 +1,209 @@
+"""Two gloo ranks of one learner against a single process: same gradients, norms, weights; states that re-shard."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from trainers.algorithms.loss_config import LossConfig
+from trainers.batching import Sample
+from trainers.distributed.sharded_state import read_whole, write
+from trainers.learner import Learner, NonFiniteGradient
+from trainers.learner_config import LearnerConfig
+
+VOCABULARY = 37
+LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
+EXACT = {"dtype": "float64", "lr": 1e-2, "micro_batch_tokens": 40}
+CASES = {
+    "full": ({}, LossConfig(importance="off"), None, {}),
+    "one long micro-batch": ({"micro_batch_tokens": 4096}, LossConfig(importance="off"), None, {}),
+    "minibatches": ({"max_grad_norm": 0.1}, LossConfig(kl_coef=0.1), None, {"epochs": 2, "minibatches": 2}),
+    "lora": ({"packing": "padded"}, LossConfig(importance="off"), LORA, {}),
+    "checkpointing": ({"gradient_checkpointing": True}, LossConfig(entropy_coef=0.01), None, {}),
+}
+
+
+def tiny_model(tied):
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        tie_word_embeddings=tied,
+        initializer_range=0.3,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config)
+
+
+def draw_samples(number=9):
+    rng = np.random.default_rng(0)
+    samples = []
+    for i in range(number):
+        prompt = rng.integers(0, VOCABULARY, rng.integers(1, 9)).tolist()
+        completion = rng.integers(0, VOCABULARY, rng.integers(1, 7)).tolist()
+        logprobs = (-3 + 0.5 * rng.normal(size=len(completion))).tolist()
+        samples.append(Sample(prompt, completion, logprobs, float(rng.normal()), ("solver_0", "verifier_0")[i % 2]))
+    return samples
+
+
+def build(case, ranks=None):
+    settings, loss, lora, _ = CASES[case]
+    model = tiny_model(tied=case != "lora")
+    return Learner(model, LearnerConfig(**{**EXACT, **settings}), loss, lora=lora, ranks=ranks)
+
+
+def train(learner, case):
+    """Three updates; what they said, and the log-probs after them."""
+    samples = draw_samples()
+    said = [learner.update(samples, **CASES[case][3]).to_dict() for _ in range(3)]
+    logprobs = learner.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples])
+    return said, [values.tolist() for values in logprobs]
+
+
+def rank_main(rank, port, folder, pipe):
+    """What a rank does: every case, then states between one and two ranks, then a gradient that is not finite."""
+    try:
+        from torch.distributed import TCPStore
+
+        from trainers.distributed.fsdp import FSDPRanks, process_group
+        from trainers.distributed.learners import place_on
+        from trainers.distributed.sharded_state import read
+
+        torch.set_num_threads(1)
+        found = {}
+        store = TCPStore("127.0.0.1", port, is_master=False)
+        with process_group(store, rank, 2):
+            for case in CASES:
+                learner = build(case, FSDPRanks())
+                found[case] = train(learner, case)
+                write(learner.tensors(), folder / case)
+            learner = build("minibatches", FSDPRanks())
+            learner.load_state_dict(read(folder / "one", place_on(learner)))
+            found["resumed"] = train(learner, "minibatches")
+            whole = read_whole_state(folder / "one")
+            learner = build("minibatches", FSDPRanks())
+            learner.load_state_dict(whole)
+            found["resumed from whole tensors"] = train(learner, "minibatches")
+            samples = draw_samples()
+            samples[3] = Sample([1, 2], [3], [-1.0], 1e308, "verifier_0", weight=1e308)
+            before = learner.steps
+            try:
+                learner.update(samples)
+            except NonFiniteGradient as problem:
+                found["not finite"] = problem.agent, learner.steps == before
+        pipe.send(found)
+    except BaseException:
+        pipe.send(traceback.format_exc())
+        raise
+
+
+def read_whole_state(folder):
+    """As a checkpoint of a run in one process is read."""
+    return torch.load(folder.with_suffix(".pt"), weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def one():
+    """What a single process makes of every case."""
+    return {case: (learner := build(case), train(learner, case)) for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def saved(one, tmp_path_factory):
+    """A folder with the state of one process, to be read by two."""
+    folder = tmp_path_factory.mktemp("states")
+    learner = one["minibatches"][0]
+    write(learner.tensors(), folder / "one")
+    torch.save(learner.state_dict(), folder / "one.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(saved):
+    """What each of two ranks makes of every case."""
+    from torch.distributed import TCPStore
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainers.trainer", "trainers.policies.hf", "transformers", "peft"])
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    pipes, processes = [], []
+    for rank in range(2):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=rank_main, args=(rank, store.port, saved, theirs))
+        process.start()
+        theirs.close()
+        pipes.append(ours)
+        processes.append(process)
+    found = [pipe.recv() for pipe in pipes]
+    for process in processes:
+        process.join()
+    assert not any(isinstance(result, str) for result in found), found
+    return found
+
+
+def assert_close(mine, theirs):
+    assert [said.keys() for said in mine[0]] == [said.keys() for said in theirs[0]]
+    for ours, others in zip(mine[0], theirs[0], strict=True):
+        assert ours == pytest.approx(others, rel=1e-7, abs=1e-9)
+    for ours, others in zip(mine[1], theirs[1], strict=True):
+        assert ours == pytest.approx(others, rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_learn_what_one_process_learns(one, two, case):
+    """Losses, norms of every agent, token metrics and the log-probs after three updates."""
+    for rank in two:
+        assert_close(rank[case], one[case][1])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_state_of_two_ranks_is_read_by_one_process(one, two, saved, case):
+    learner = build(case)
+    learner.load_state_dict(saved / case)
+    ours, theirs = learner.state_dict(), one[case][0].state_dict()
+    assert (ours["steps"], ours["updates"]) == (theirs["steps"], theirs["updates"])
+    for name, weight in theirs["weights"].items():
+        torch.testing.assert_close(ours["weights"][name], weight, rtol=1e-6, atol=1e-8)
+    assert ours["optimizer"].keys() == theirs["optimizer"].keys()
+    for i, moments in theirs["optimizer"].items():
+        for key, value in moments.items():
+            torch.testing.assert_close(ours["optimizer"][i][key], value, rtol=1e-6, atol=1e-8)
+
+
+def test_the_model_of_two_ranks_is_exported_for_transformers(one, two, saved, tmp_path):
+    for case in ("full", "lora"):
+        learner = build(case)
+        learner.load_state_dict(saved / case)
+        learner.save_pretrained(tmp_path / case)
+        model = LlamaForCausalLM.from_pretrained(tmp_path / case, dtype=torch.float64)
+        expected = dict(one[case][0].full_named_tensors())
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(weight, expected[name].to(weight), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("how", ["resumed", "resumed from whole tensors"])
+def test_two_ranks_go_on_from_the_state_of_one_process(two, saved, how):
+    learner = build("minibatches")
+    learner.load_state_dict(torch.load(saved / "one.pt", weights_only=True))
+    expected = train(learner, "minibatches")
+    for rank in two:
+        assert_close(rank[how], expected)
+
+
+def test_every_rank_names_the_agent_whose_gradient_is_not_finite(two):
+    assert [rank["not finite"] for rank in two] == [("verifier_0", True)] * 2
+
+
+def test_a_folder_that_holds_no_state_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no state of a learner"):
+        read_whole(tmp_path)

@@ -1,0 +1,215 @@
+"""Engines: processes that sample. And the policy that asks them, in whatever process a request comes from.
+
+The weights of a version are one object in Ray's object store. Every request says which version it wants, so an engine
+that has been restarted and knows nothing fetches them before it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from llm_envs.tasks import stable_hash
+from trainers.distributed.pool import Pool, WorkersLostError
+from trainers.policies.base import Completion, Policy, PolicyError, Request, make_policy
+from trainers.quiet import quieten_libraries
+from trainers.weight_sync import SyncReport, WeightSync, make_sync
+
+__all__ = ["Engine", "EnginePolicy", "EngineSync", "Sampler", "Weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """How an engine makes a policy.
+
+    Attributes:
+        spec: The policy spec.
+        options: Its options.
+        lora: Whether the weights that it is given are those of an adapter.
+    """
+
+    spec: str
+    options: Mapping[str, Any]
+    lora: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A version of a policy's weights.
+
+    Attributes:
+        version: Its number.
+        refs: The object that holds them, what :meth:`.learners.RayLearner.publish` returns. In a list, since Ray would
+            put the object itself in its place.
+    """
+
+    version: int
+    refs: list[Any]
+
+
+class Engine:
+    """The actor. It holds the policies of one group.
+
+    Models are loaded at the first call of ``ready``, whose error reaches the driver as it is.
+    """
+
+    def __init__(self, samplers: Mapping[str, Sampler], threads: int | None) -> None:
+        quieten_libraries()
+        # Weights come as arrays in shared memory, which are only read.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
+        self._samplers = dict(samplers)
+        self._policies: dict[str, Policy] = {}
+        self._syncs: dict[str, WeightSync] = {}
+        self._versions: dict[str, int] = {}
+        self._locks = {name: asyncio.Lock() for name in samplers}
+        self._scratch = tempfile.TemporaryDirectory(prefix="llm-envs-engine-")
+
+    async def ready(self) -> dict[str, Any]:
+        """Load the models, and say where they are and what each is called in reports."""
+        self._load()
+        labels = {name: policy.label for name, policy in self._policies.items()}
+        return {"pid": os.getpid(), "node": ray.get_runtime_context().get_node_id(), "labels": labels}
+
+    async def generate(self, name: str, request: Request, weights: Weights | None) -> list[Completion]:
+        """Answer a request with the weights that it asks for."""
+        await self.load(name, weights)
+        return await self._policies[name].generate(request)
+
+    async def load(self, name: str, weights: Weights | None) -> None:
+        """Give a policy weights, unless it has them or newer ones."""
+        self._load()
+        if weights is None or self._versions.get(name, -1) >= weights.version:
+            return
+        async with self._locks[name]:
+            if self._versions.get(name, -1) >= weights.version:
+                return
+            payload = await weights.refs[0]
+            await self._syncs[name].push(_source(payload), weights.version)
+            self._versions[name] = weights.version
+
+    def _load(self) -> None:
+        for name, sampler in self._samplers.items():
+            if name not in self._policies:
+                policy = make_policy(sampler.spec, **sampler.options)
+                if hasattr(policy, "load_weights") or hasattr(policy, "engine"):
+                    self._syncs[name] = make_sync(policy, lora=sampler.lora, folder=Path(self._scratch.name) / name)
+                self._policies[name] = policy
+
+
+def _source(payload: Mapping[str, Any]) -> Any:
+    """What :meth:`WeightSync.push` takes, from what a learner has published."""
+    import torch
+
+    tensors = {name: torch.from_numpy(array) for name, array in payload["tensors"].items()}
+    if payload["adapter"] is None:
+        return list(tensors.items())
+    from trainers.weight_sync import Adapter
+
+    return Adapter("default", payload["adapter"], tensors)
+
+
+class EnginePolicy(Policy):
+    """Answers requests through the engines of a group.
+
+    The samples of a task share their prompts, so they go to one engine, as long as that is not busier than others.
+    Nobody waits for anybody: an engine batches what it has been asked. A completion is drawn with the seed of its
+    request, so it depends on neither the engine nor the batch, but for rounding.
+
+    Attributes:
+        key: Its name in the engines.
+        pool: The engines.
+        weights: What requests ask for; None is what the engine has started with.
+    """
+
+    def __init__(self, key: str, spec: str, label: str, pool: Pool) -> None:
+        super().__init__(spec, label)
+        self.key = key
+        self.pool = pool
+        self.weights: Weights | None = None
+
+    def use(self, weights: Weights | None) -> None:
+        """Ask for these weights from now on."""
+        self.weights = weights
+        self.weight_version = 0 if weights is None else weights.version
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Answer a request; see :meth:`Policy.generate`."""
+        return await self._ask(request)
+
+    async def _ask(self, request: Request, only: int | None = None) -> list[Completion]:
+        request = dataclasses.replace(request, env=None)  # an environment stays in its process
+        home = stable_hash("engine", *request.key[:1])
+        try:
+            completions: list[Completion] = await self.pool.call(
+                "generate", self.key, request, self.weights, home=home, only=only
+            )
+        except WorkersLostError as problem:
+            raise PolicyError(f"policy {self.name!r}: {problem}") from problem
+        return completions
+
+
+class _Pinned(EnginePolicy):
+    """The same policy on one engine."""
+
+    def __init__(self, policy: EnginePolicy, engine: int) -> None:
+        super().__init__(policy.key, policy.name, f"{policy.label}, engine {engine}", policy.pool)
+        self.use(policy.weights)
+        self._engine = engine
+
+    async def generate(self, request: Request) -> list[Completion]:
+        return await self._ask(request, only=self._engine)
+
+
+class EngineSync(WeightSync):
+    """Publishes a learner's weights once, gives them to every engine, and proves that each of them has them."""
+
+    def __init__(self, policy: EnginePolicy) -> None:
+        self.policy: EnginePolicy = policy
+
+    async def push(self, source: Any, version: int) -> None:
+        """Give the engines the weights of ``source``, a :class:`.learners.RayLearner`."""
+        self.policy.use(Weights(version, [source.publish()]))
+        pool = self.policy.pool
+        try:
+            await asyncio.gather(
+                *(pool.call("load", self.policy.key, self.policy.weights, only=i) for i in range(len(pool.actors)))
+            )
+        except WorkersLostError as problem:
+            raise PolicyError(f"policy {self.policy.name!r}: {problem}") from problem
+
+    async def verify(self, learner: Any, **arguments: Any) -> SyncReport:
+        """Prove that every engine samples with the learner's weights; see :meth:`WeightSync.verify`.
+
+        Returns:
+            The comparison of the engine that is furthest off.
+        """
+        reports = [
+            await _verify(_Pinned(self.policy, engine), learner, arguments)
+            for engine in range(len(self.policy.pool.actors))
+        ]
+        return max(reports, key=lambda report: report.max_abs_diff)
+
+
+async def _verify(policy: EnginePolicy, learner: Any, arguments: Mapping[str, Any]) -> SyncReport:
+    single = EngineSync(policy)
+    return await WeightSync.verify(single, _LogprobsOnly(learner), **arguments)
+
+
+class _LogprobsOnly:
+    """A learner of which only log-probs are asked: its weights are not in this process to be compared."""
+
+    def __init__(self, learner: Any) -> None:
+        self.logprobs = learner.logprobs

@@ -1,0 +1,331 @@
+"""Learners: the ranks of one, each a process with its part of the weights, and what the trainer asks of all of them.
+
+**An update is whole or not at all.** With its metrics every rank returns its part of the state after it, which lies in
+Ray's object store and not in the rank. If a rank dies, before, during or after an update, all ranks of the learner are
+started anew from the state after the last update that every one of them has finished, and what was asked is asked
+again. Nothing in an update depends on when it is computed, so the second time gives what the first would have given.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayActorError, RayTaskError
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.tensor import DTensor
+
+from trainers.batching import Sample
+from trainers.config import TrainConfig
+from trainers.distributed.cluster import Placement
+from trainers.distributed.fsdp import FSDPRanks, process_group, whole
+from trainers.distributed.sharded_state import Place, read, write
+from trainers.learner import Learner
+from trainers.members import build_learner, build_loss
+from trainers.quiet import quieten_libraries
+from trainers.run_folder import RunError
+from trainers.update_metrics import UpdateMetrics
+
+__all__ = ["LearnerRank", "RayLearner", "place_on"]
+
+logger = logging.getLogger(__name__)
+
+GRACE = 60.0
+"""Seconds that the other ranks have, after the error of one, to end with theirs or to be found dead."""
+
+
+class LearnerRank:
+    """The actor: one rank of a learner."""
+
+    def __init__(self, name: str, config: TrainConfig, rank: int) -> None:
+        quieten_libraries()
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self._name, self._config, self._rank = name, config, rank
+        self._size = config.cluster.learner_ranks
+        self._group: Any = None
+        self._store: Store | None = None
+        self._learner: Learner
+
+    def open_store(self) -> tuple[str, int]:
+        """Open the store where the ranks meet, on the first of them; returns its address."""
+        host = ray.util.get_node_ip_address()
+        store = TCPStore(host, 0, self._size, is_master=True, wait_for_workers=False)
+        self._store = store
+        return host, int(store.port)
+
+    def start(self, address: tuple[str, int], state: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Join the others, load the model and take this rank's part; go on from ``state``, if there is one."""
+        if self._store is None:
+            self._store = TCPStore(*address, self._size, is_master=False)
+        self._group = process_group(self._store, self._rank, self._size)
+        self._group.__enter__()
+        self._learner, critic = build_learner(self._name, self._config, FSDPRanks())
+        if critic is not None:
+            raise RunError("a critic cannot be divided over ranks")
+        if state is not None:
+            self._restore(state)
+        return {"pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
+
+    def update(self, samples: Sequence[Sample], epochs: int, minibatches: int) -> tuple[UpdateMetrics, dict[str, Any]]:
+        """Train; returns the metrics and this rank's part of the state after it."""
+        return self._learner.update(samples, epochs=epochs, minibatches=minibatches), self._part()
+
+    def load(self, state: Mapping[str, Any] | Path) -> tuple[None, dict[str, Any]]:
+        """Take a whole state, or one that any number of ranks has written; returns this rank's part."""
+        if isinstance(state, Path):
+            state = read(state, place_on(self._learner))
+        self._learner.load_state_dict(state)
+        return None, self._part()
+
+    def snapshot(self) -> tuple[None, dict[str, Any]]:
+        """Return this rank's part of the state."""
+        return None, self._part()
+
+    def publish(self) -> tuple[None, dict[str, Any] | None]:
+        """Return, on the first rank, the weights for samplers as arrays, and the configuration of the adapter."""
+        learner = self._learner
+        if not hasattr(learner.model, "peft_config"):
+            return None, self._whole(dict(learner.full_named_tensors()), None)
+        from peft import get_peft_model_state_dict
+
+        adapter = learner.model.active_adapter
+        tensors = get_peft_model_state_dict(learner.model, adapter_name=adapter)
+        return None, self._whole(tensors, learner.model.peft_config[adapter])
+
+    def weights(self) -> tuple[None, dict[str, Any] | None]:
+        """Return, on the first rank, all weights that are trained, by the learner's own names."""
+        return None, self._whole(dict(self._learner.trainable_named_tensors()), None)
+
+    def write(self, folder: Path) -> tuple[None, None]:
+        """Write this rank's part of a checkpoint."""
+        write(self._learner.tensors(), folder)
+        return None, None
+
+    def logprobs(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> tuple[Any, None]:
+        """Return, on the first rank, the log-probs of completions."""
+        found = self._learner.logprobs(prompts, completions)
+        return (found if self._rank == 0 else None), None
+
+    def reference_kl(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> tuple[Any, None]:
+        """Return, on the first rank, the divergence from the reference."""
+        found = self._learner.reference_kl(prompts, completions)
+        return (found if self._rank == 0 else None), None
+
+    def _whole(self, tensors: Mapping[str, Tensor], adapter: Any) -> dict[str, Any] | None:
+        arrays = {}
+        for name, tensor in tensors.items():  # one at a time: the ranks hold one whole tensor each, the first holds all
+            value = whole(tensor)
+            if self._rank == 0:
+                arrays[name] = value.numpy()
+        return {"tensors": arrays, "adapter": adapter} if self._rank == 0 else None
+
+    def _part(self) -> dict[str, Any]:
+        def part(tensor: Tensor) -> Any:
+            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            return local.detach().to("cpu", copy=True).numpy()
+
+        state = self._learner.tensors()
+        return {
+            **state,
+            "weights": {name: part(tensor) for name, tensor in state["weights"].items()},
+            "optimizer": {
+                i: {key: part(value) for key, value in moments.items()} for i, moments in state["optimizer"].items()
+            },
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        owners = self._learner.parameters()
+        names = dict(self._learner.trainable_named_tensors())
+
+        def back(array: Any, parameter: Tensor) -> Tensor:
+            local = torch.from_numpy(array.copy())
+            if not isinstance(parameter, DTensor) or local.ndim == 0:
+                return local
+            return DTensor.from_local(
+                local.to(parameter.device),
+                parameter.device_mesh,
+                parameter.placements,
+                run_check=False,
+                shape=parameter.shape,
+                stride=parameter.stride(),
+            )
+
+        self._learner.load_state_dict(
+            {
+                **state,
+                "weights": {name: back(array, names[name]) for name, array in state["weights"].items()},
+                "optimizer": {
+                    i: {key: back(value, owners[int(i)]) for key, value in moments.items()}
+                    for i, moments in state["optimizer"].items()
+                },
+            }
+        )
+
+
+def place_on(learner: Learner) -> Place:
+    """Return what makes the tensors that a rank reads its parts of a saved state into."""
+    named, numbered = dict(learner.trainable_named_tensors()), learner.parameters()
+
+    def place(path: tuple[str, ...], size: torch.Size, dtype: torch.dtype) -> Tensor:
+        owner = named.get(path[1]) if path[0] == "weights" else None
+        if path[0] == "optimizer" and size:
+            owner = numbered[int(path[1])]
+        if owner is None or owner.shape != size:
+            return torch.empty(size, dtype=dtype)
+        return torch.empty_like(owner, dtype=dtype)
+
+    return place
+
+
+class _RankLost(RuntimeError):
+    """A rank has died."""
+
+
+class RayLearner:
+    """A learner whose ranks are actors. What it does is what :class:`trainers.learner.Learner` does.
+
+    Args:
+        name: The policy.
+        config: The configuration of the run.
+        placement: Where the ranks go.
+    """
+
+    def __init__(self, name: str, config: TrainConfig, placement: Placement) -> None:
+        self.loss = build_loss(name, config)
+        self._name, self._run, self._placement = name, config, placement
+        self._size = config.cluster.learner_ranks
+        self.ranks: list[Any] = []
+        self.where: list[dict[str, Any]] = []
+        self._published: list[Any] = []
+        self._state: list[Any] = []
+        self.restarts = 0
+        """How often the ranks were started anew."""
+
+    def start(self) -> None:
+        """Start the ranks, from the state of the last finished update if there is one."""
+        actor = ray.remote(LearnerRank)
+        self.ranks = [
+            actor.options(**self._placement.options("learner", self._name, rank)).remote(self._name, self._run, rank)
+            for rank in range(self._size)
+        ]
+        (address,) = self._outcomes([self.ranks[0].open_store.remote()])
+        states = self._state or [None] * self._size
+        self.where = self._outcomes(
+            [rank.start.remote(address, state) for rank, state in zip(self.ranks, states, strict=True)]
+        )
+        if not self._state:
+            pairs = self._submit("snapshot")
+            self._outcomes([first for first, _ in pairs])
+            self._state = [second for _, second in pairs]
+
+    def stop(self) -> None:
+        """End the ranks."""
+        for rank in self.ranks:
+            ray.kill(rank)
+        self.ranks = []
+
+    def update(self, samples: Sequence[Sample], *, epochs: int = 1, minibatches: int = 1) -> UpdateMetrics:
+        """Train on a batch of turns; see :meth:`Learner.update`."""
+        metrics: UpdateMetrics = self._ask("update", ray.put(list(samples)), epochs, minibatches, changes=True)[0]
+        return metrics
+
+    def logprobs(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> Sequence[Tensor]:
+        """Return the log-prob of every completion token; see :meth:`Learner.logprobs`."""
+        found: Sequence[Tensor] = self._ask("logprobs", prompt_ids, completion_ids)[0]
+        return found
+
+    def reference_kl(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> list[float]:
+        """Return the divergence from the reference; see :meth:`Learner.reference_kl`."""
+        found: list[float] = self._ask("reference_kl", prompt_ids, completion_ids)[0]
+        return found
+
+    def publish(self) -> Any:
+        """Return the object that holds the newest weights for samplers; this process does not fetch it."""
+        self._ask("publish")
+        return self._published[0]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model where ``from_pretrained`` finds it: whole, in this process."""
+        self._ask("weights")
+        payload = ray.get(self._published[0])
+        weights = {name: torch.from_numpy(array.copy()) for name, array in payload["tensors"].items()}
+        learner, _ = build_learner(self._name, self._run)
+        learner.load_state_dict({"weights": weights, "optimizer": {}, "steps": 0, "updates": 0})
+        learner.save_pretrained(folder)
+
+    def state_dict(self) -> Callable[[Path], None]:
+        """Return what writes the state into a folder, which all ranks do together."""
+        return self._write
+
+    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
+        """Restore a state that ranks wrote, however many, or that of a learner of one process."""
+        self._ask("load", state.resolve() if isinstance(state, Path) else ray.put(dict(state)), changes=True)
+
+    def _write(self, folder: Path) -> None:
+        self._ask("write", folder.resolve())
+
+    def _ask(self, method: str, *args: Any, changes: bool = False) -> list[Any]:
+        """Call a method of every rank; if one dies, start all anew and call again.
+
+        Args:
+            method: Its name. It returns two values, of which this returns the first of each rank.
+            *args: Its arguments.
+            changes: Whether the second is the rank's part of a new state.
+        """
+        lost: Exception | None = None
+        for _ in range(self._run.cluster.attempts):
+            try:
+                if not self.ranks:
+                    self.start()
+                pairs = self._submit(method, *args)
+                found = self._outcomes([first for first, _ in pairs])
+            except _RankLost as problem:
+                lost = problem
+                logger.warning("A rank of the learner of %r died: all of them are started anew", self._name)
+                self.stop()
+                self.restarts += 1
+                continue
+            self._published = [second for _, second in pairs]
+            if changes:
+                self._state = self._published
+            return found
+        raise RunError(
+            f"The learner of policy {self._name!r} lost a rank {self._run.cluster.attempts} times at `{method}`: {lost}"
+        ) from lost
+
+    def _submit(self, method: str, *args: Any) -> list[Any]:
+        return [getattr(rank, method).options(num_returns=2).remote(*args) for rank in self.ranks]
+
+    def _outcomes(self, refs: Sequence[Any]) -> list[Any]:
+        """Wait for all ranks.
+
+        Raises:
+            _RankLost: One has died. The error that another one had because of it is of no interest.
+            Exception: What the ranks have raised.
+        """
+        pending, failure = list(refs), None
+        found: dict[Any, Any] = {}
+        while pending:
+            ready, pending = ray.wait(pending, num_returns=1, timeout=None if failure is None else GRACE)
+            if not ready:
+                break
+            try:
+                found[ready[0]] = ray.get(ready[0])
+            except RayActorError as error:
+                raise _RankLost(str(error)) from error
+            except RayTaskError as error:
+                failure = error
+        if failure is not None:
+            cause = getattr(failure, "cause", None)
+            raise cause if isinstance(cause, Exception) else failure
+        return [found[ref] for ref in refs]
