@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from trainers.batching import Sample
 
-__all__ = ["grpo_batch", "measure_learner", "missing_trl"]
+__all__ = ["grpo_batch", "has_trl", "measure_learner", "missing_trl"]
 
 MODEL = "smollm2-135m"
 GROUP_SIZE = 8
@@ -95,12 +95,13 @@ def measure_learner(
 
 def missing_trl() -> list[str]:
     """A line that says what is left out where TRL is not installed."""
-    if _has_trl():
+    if has_trl():
         return []
     return ["trl not installed: skipped the comparison of the learner with it (pip install 'llm-envs[bench]')"]
 
 
-def _has_trl() -> bool:
+def has_trl() -> bool:
+    """Whether TRL is installed."""
     return importlib.util.find_spec("trl") is not None
 
 
@@ -118,7 +119,7 @@ def _compare(
 ) -> list[Measurement]:
     tokens = sum(len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples)
     updates = {packing: _our_update(model, samples, packing) for packing in ("shared", "padded")}
-    if _has_trl():
+    if has_trl():
         updates["TRL"] = _trl_update(model, samples)
     gradients = {name: _gradient(model, update) for name, update in updates.items()}
     seconds = dict.fromkeys(updates, float("inf"))
