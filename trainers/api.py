@@ -9,6 +9,7 @@ from typing import Any
 
 from trainers.config import TrainConfig, load_config
 from trainers.trainer import Progress, Trainer, TrainResult
+from trainers.workers import make_workers
 
 
 def train(
@@ -17,6 +18,7 @@ def train(
     out: str | Path,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    cluster: str | None = None,
 ) -> TrainResult:
     """Train the policies of a configuration, as ``llm-train`` does.
 
@@ -26,6 +28,7 @@ def train(
         out: The run's folder.
         resume: Go on from the newest checkpoint in ``out``, which must hold a run of the same configuration.
         on_progress: Called after every update with its metrics and weight proofs.
+        cluster: Address of a Ray cluster to run on (``auto``, ``local:8``, …); in this process if not given.
 
     Where an event loop runs already (in a notebook), ``await Trainer(load_config(config), Path(out)).run()`` instead.
 
@@ -38,4 +41,5 @@ def train(
         trainers.weight_sync.WeightSyncError: A sampler does not hold the learner's weights.
     """
     ready = load_config(config.model_dump() if isinstance(config, TrainConfig) else config, overrides)
-    return asyncio.run(Trainer(ready, Path(out), resume=resume, on_progress=on_progress).run())
+    workers = make_workers(cluster)
+    return asyncio.run(Trainer(ready, Path(out), resume=resume, on_progress=on_progress, workers=workers).run())

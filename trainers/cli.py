@@ -5,6 +5,7 @@ Examples:
   llm-train --config dr_mas_math_cpu updates=20 policies.*.learning_rate=1e-4
   llm-train --config my.yaml --out runs/mine --resume
   llm-train --config dr_mas_math_cpu --backend hf        (sample with transformers instead of vLLM)
+  llm-train --config dr_mas_math_cpu --cluster local:8   (on a Ray cluster: environments, samplers, learners apart)
   llm-train --list                                       (the recipes that ship)
   llm-train report runs/mine [runs/other …] --out page.html   (plots, tables and alarms; see llm-train report --help)
   llm-train init --env plan-path-1agent --out models/tiny        (a tiny model with an environment's own words)
@@ -74,6 +75,7 @@ def _run(options: argparse.Namespace, run_dir: Path) -> int:
     from trainers.policies.base import MissingBackendError, PolicyError, PolicySpecError
     from trainers.trainer import RunError, Trainer
     from trainers.weight_sync import WeightSyncError
+    from trainers.workers import make_workers
 
     try:
         config = load_config(options.config, options.overrides)
@@ -81,7 +83,12 @@ def _run(options: argparse.Namespace, run_dir: Path) -> int:
             config = with_backend(config, options.backend)
         console = TrainConsole(config, run_dir, quiet=options.quiet)
         trainer = Trainer(
-            config, run_dir, resume=options.resume, on_progress=console.progress, on_episode=console.episode
+            config,
+            run_dir,
+            resume=options.resume,
+            on_progress=console.progress,
+            on_episode=console.episode,
+            workers=make_workers(options.cluster),
         )
     except (ConfigError, RunError, error.Error) as problem:
         sys.stderr.write(f"llm-train: {problem}\n")
@@ -107,7 +114,8 @@ def _way_on(options: argparse.Namespace, run_dir: Path) -> str:
     if not (run_dir / CONFIG_FILE).is_file():
         return "The run had not begun."
     backend = ["--backend", options.backend] if options.backend else []
-    given = ["--config", options.config, *options.overrides, *backend, "--out", str(run_dir), "--resume"]
+    cluster = ["--cluster", options.cluster] if options.cluster else []
+    given = ["--config", options.config, *options.overrides, *backend, *cluster, "--out", str(run_dir), "--resume"]
     return f"Go on with: llm-train {shlex.join(given)}"
 
 
@@ -122,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/<recipe>-<time>)")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
     parser.add_argument("--backend", choices=("vllm", "hf"), help="sample every policy with this back end")
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="run on a Ray cluster: ray://host:port or host:port of one, auto (this machine's), or local:<n> to start "
+        "one of n CPUs; without, everything is in this process",
+    )
     parser.add_argument("--quiet", action="store_true", help="plain lines, no progress bar")
     parser.add_argument("--list", action="store_true", help="list the recipes that ship")
     return parser

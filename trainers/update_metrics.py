@@ -23,6 +23,10 @@ class NonFiniteGradient(RuntimeError):
             "taken. Look at this agent's log-probs and advantages, or lower the learning rate"
         )
 
+    def __reduce__(self) -> tuple[type[NonFiniteGradient], tuple[str, int, float, float]]:
+        """Say how another process makes the same error."""
+        return type(self), (self.agent, self.step, self.loss, self.norm)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

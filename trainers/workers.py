@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.config import TrainConfig
+from trainers.config import ConfigError, TrainConfig
 from trainers.members import Member, build_members, close_members
 from trainers.rollout.episodes import RunEpisode, collect, run_episode
 from trainers.rollout.player import Job
 from trainers.rollout.records import Episode
 from trainers.team import Team
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "make_workers"]
 
 
 class Workers:
@@ -49,3 +49,23 @@ class Workers:
     async def close(self, members: dict[str, Member]) -> None:
         """Close the policies and free what they were placed on."""
         await close_members(members)
+
+
+def make_workers(cluster: str | None) -> Workers:
+    """Return the workers of this process, or those of a Ray cluster.
+
+    Args:
+        cluster: Address of the cluster (:func:`trainers.distributed.cluster.connect`); None is this process.
+
+    Raises:
+        ConfigError: Ray is not installed, or no cluster could be reached or started.
+    """
+    if cluster is None:
+        return Workers()
+    try:
+        from trainers.distributed.workers import RayWorkers
+    except ModuleNotFoundError as problem:
+        if problem.name != "ray":
+            raise
+        raise ConfigError("A cluster needs Ray: `pip install 'llm-envs[ray]'`, or leave --cluster out.") from problem
+    return RayWorkers(cluster)

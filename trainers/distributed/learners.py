@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import Store
@@ -216,10 +216,11 @@ class RayLearner:
             actor.options(**self._placement.options("learner", self._name, rank)).remote(self._name, self._run, rank)
             for rank in range(self._size)
         ]
-        (address,) = self._outcomes([self.ranks[0].open_store.remote()])
+        timeout = self._run.cluster.start_timeout
+        (address,) = self._outcomes([self.ranks[0].open_store.remote()], timeout)
         states = self._state or [None] * self._size
         self.where = self._outcomes(
-            [rank.start.remote(address, state) for rank, state in zip(self.ranks, states, strict=True)]
+            [rank.start.remote(address, state) for rank, state in zip(self.ranks, states, strict=True)], timeout
         )
         if not self._state:
             pairs = self._submit("snapshot")
@@ -306,23 +307,33 @@ class RayLearner:
     def _submit(self, method: str, *args: Any) -> list[Any]:
         return [getattr(rank, method).options(num_returns=2).remote(*args) for rank in self.ranks]
 
-    def _outcomes(self, refs: Sequence[Any]) -> list[Any]:
-        """Wait for all ranks.
+    def _outcomes(self, refs: Sequence[Any], timeout: float | None = None) -> list[Any]:
+        """Wait for all ranks, ``timeout`` seconds for each.
 
         Raises:
             _RankLost: One has died. The error that another one had because of it is of no interest.
+            RunError: One is not there in time, or the state that it was to go on from is lost.
             Exception: What the ranks have raised.
         """
         pending, failure = list(refs), None
         found: dict[Any, Any] = {}
         while pending:
-            ready, pending = ray.wait(pending, num_returns=1, timeout=None if failure is None else GRACE)
+            ready, pending = ray.wait(pending, num_returns=1, timeout=timeout if failure is None else GRACE)
+            if not ready and failure is None:
+                raise RunError(
+                    f"The learner of policy {self._name!r} did not start within {timeout:g} s: the cluster has lost "
+                    "the room for its ranks, or cluster.start_timeout is too short. Go on with --resume"
+                )
             if not ready:
                 break
             try:
                 found[ready[0]] = ray.get(ready[0])
             except RayActorError as error:
                 raise _RankLost(str(error)) from error
+            except ObjectLostError as error:
+                raise RunError(
+                    f"The state of the learner of policy {self._name!r} was lost with a node. Go on with --resume"
+                ) from error
             except RayTaskError as error:
                 failure = error
         if failure is not None:

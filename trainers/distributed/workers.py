@@ -66,7 +66,7 @@ class RayWorkers(Workers):
                 f"algorithm.preset {config.algorithm.preset!r} has a critic, which is not divided over a cluster: run "
                 "it without --cluster"
             )
-        if getattr(config, "max_staleness", 0):
+        if config.max_staleness:
             raise ConfigError(
                 f"max_staleness is {config.max_staleness}: on a cluster an update waits for its batch. Set it to 0, or "
                 "run without --cluster"

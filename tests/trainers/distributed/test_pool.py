@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-pytest.importorskip("ray")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.exceptions import RayActorError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import traceback
 
 import numpy as np
@@ -207,3 +208,9 @@ def test_every_rank_names_the_agent_whose_gradient_is_not_finite(two):
 def test_a_folder_that_holds_no_state_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no state of a learner"):
         read_whole(tmp_path)
+
+
+def test_the_error_of_a_gradient_reaches_other_processes_whole():
+    problem = pickle.loads(pickle.dumps(NonFiniteGradient("solver_0", 3, float("inf"), 2.0)))
+    assert (problem.agent, problem.step, problem.loss, problem.norm) == ("solver_0", 3, float("inf"), 2.0)
+    assert str(problem) == str(NonFiniteGradient("solver_0", 3, float("inf"), 2.0))
