@@ -33,6 +33,37 @@ def add_lora(model: Any, lora: Any | Mapping[str, Any], seed: int) -> Any:
         return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=True)
 
 
+class Bases:
+    """Frozen weights of models, kept in memory once however many adapters are trained on them.
+
+    >>> first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    >>> bases = Bases()
+    >>> bases.share("plain", first)
+    >>> bases.share("plain", second)
+    >>> second.weight.data_ptr() == first.weight.data_ptr(), second.weight is first.weight
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._tensors: dict[tuple[str, str], Tensor] = {}
+
+    def share(self, source: str, model: torch.nn.Module) -> None:
+        """Let the weights of ``model`` be those of the first model of the same source. They must stay as they are.
+
+        Args:
+            source: What the model was loaded from: equal sources mean equal weights.
+            model: A model that is about to get an adapter.
+
+        Raises:
+            ValueError: A weight has another shape or type than that of the first model.
+        """
+        for name, parameter in model.named_parameters():
+            first = self._tensors.setdefault((source, name), parameter.data)
+            if (first.shape, first.dtype, first.device) != (parameter.shape, parameter.dtype, parameter.device):
+                raise ValueError(f"{name} of {source} is {parameter.dtype} {tuple(parameter.shape)}, was {first.dtype}")
+            parameter.data = first
+
+
 def merged_named_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights of a peft model under the names of the plain model, W + scale·BA where there is an adapter.
 

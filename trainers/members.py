@@ -18,6 +18,7 @@ from trainers.critic import Critic
 from trainers.learner import Learner
 from trainers.learner_api import PolicyLearner
 from trainers.learner_config import LearnerConfig
+from trainers.lora import Bases
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
 from trainers.policy_config import LEARNING
@@ -121,13 +122,14 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
     """
     check_policies(config)
     loras = loras_by_engine(config.policies)
+    bases = Bases()
     members: dict[str, Member] = {}
     try:
         for name, policy in config.policies.items():
             sampler = make_policy(policy.spec, **sampler_options(policy, loras))
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
-                members[name].learner, members[name].critic = build_learner(name, config)
+                members[name].learner, members[name].critic = build_learner(name, config, bases=bases)
                 members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
     except BaseException:
         await close_members(members)
@@ -157,13 +159,16 @@ def build_loss(name: str, config: TrainConfig) -> LossConfig:
     return config.loss_of(name).with_max_tokens(config.policies[name].sampling.max_tokens)
 
 
-def build_learner(name: str, config: TrainConfig, ranks: Ranks | None = None) -> tuple[Learner, Critic | None]:
+def build_learner(
+    name: str, config: TrainConfig, ranks: Ranks | None = None, bases: Bases | None = None
+) -> tuple[Learner, Critic | None]:
     """Load the model of a policy and what trains it.
 
     Args:
         name: The policy.
         config: The configuration.
         ranks: How the learner is divided over processes; not at all if not given.
+        bases: Weights in memory that the frozen part of a policy with an adapter is taken from, or added to.
 
     Raises:
         ConfigError: Settings that do not fit the model.
@@ -180,6 +185,8 @@ def build_learner(name: str, config: TrainConfig, ranks: Ranks | None = None) ->
     )
     if on_gpu:
         model = model.cuda()
+    if bases is not None and policy.lora is not None:
+        bases.share(str(policy.model), model)
     steps = policy.epochs * policy.minibatches
     settings = LearnerConfig(
         lr=policy.learning_rate,

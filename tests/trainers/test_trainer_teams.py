@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import torch
 
 from trainers.api import train
 from trainers.config import ConfigError, load_config
-from trainers.members import with_backend
+from trainers.lora import Bases
+from trainers.members import build_members, close_members, with_backend
 from trainers.models import build_tiny_model
 from trainers.policies.hf import HFPolicy
 from trainers.tracking import read_metrics
@@ -265,3 +268,38 @@ def test_a_loss_of_ones_own(recipe, tmp_path, lora):
     assert result.metrics["agent/solver_0/length_max"] == 2
     config = load_config(values)
     assert config.loss_of("solver").dual_clip == config.loss_of("verifier").dual_clip == 3.0  # the preset's
+
+
+def base_weights(member):
+    return {name: p for name, p in member.learner.model.named_parameters() if "lora_" not in name}
+
+
+def test_adapters_share_one_base_in_memory(recipe, tmp_path):
+    config = load_config(recipe(policy={"lora": {"rank": 4}}))
+    members = asyncio.run(build_members(config, tmp_path))
+    solver, verifier = (base_weights(members[name]) for name in ("solver", "verifier"))
+    assert solver.keys() == verifier.keys()
+    assert solver
+    assert all(solver[name].data_ptr() == verifier[name].data_ptr() for name in solver)
+    asyncio.run(close_members(members))
+    members = asyncio.run(build_members(load_config(recipe()), tmp_path))  # weights that are trained are nobody else's
+    solver, verifier = (base_weights(members[name]) for name in ("solver", "verifier"))
+    assert all(solver[name].data_ptr() != verifier[name].data_ptr() for name in solver)
+    asyncio.run(close_members(members))
+
+
+def test_a_shared_base_changes_nothing(recipe, runs, tmp_path, monkeypatch):
+    values = recipe(policy={"lora": {"rank": 4}})
+    train(values, out=tmp_path / "shared")
+    monkeypatch.setattr(Bases, "share", lambda self, source, model: None)
+    train(values, out=tmp_path / "apart")
+    assert runs.metrics(tmp_path / "shared") == runs.metrics(tmp_path / "apart")
+    for name in ("solver", "verifier"):
+        assert runs.same(runs.weights(tmp_path / "shared", name), runs.weights(tmp_path / "apart", name))
+
+
+def test_a_base_is_shared_by_equal_models_only():
+    bases = Bases()
+    bases.share("plain", torch.nn.Linear(2, 3))
+    with pytest.raises(ValueError, match=r"weight of plain is torch.float32 \(3, 3\)"):
+        bases.share("plain", torch.nn.Linear(3, 3))
