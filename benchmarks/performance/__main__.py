@@ -25,6 +25,7 @@ from benchmarks.performance.overlap import measure_overlap
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
 from benchmarks.performance.steps import measure_grading, measure_moves, measure_steps
+from benchmarks.performance.team_memory import measure_team_memory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_grpo_steps(),
         *measure_overlap(),
         *measure_engine_use(),
+        *measure_team_memory(),
     ]
     console.print(_table(measurements))
     for line in [*missing_peers(), *missing_trl(), *missing_vllm()]:

@@ -235,6 +235,8 @@ def test_the_command_prints_and_writes_every_figure(
     monkeypatch.setattr("benchmarks.performance.__main__.measure_engine_use", lambda: [used])
     stepped = Measurement("ours / TRL, GRPO step", 1.4, "x", 1.3)  # takes minutes; see test_grpo_step.py
     monkeypatch.setattr("benchmarks.performance.__main__.measure_grpo_steps", lambda: [stepped])
+    team = Measurement("memory of an adapter a role", 1.1, "x", 1.3, at_most=True)  # takes minutes
+    monkeypatch.setattr("benchmarks.performance.__main__.measure_team_memory", lambda: [team])
     out = tmp_path / "speed.json"
     assert main(["--out", str(out), "--seconds", "0.1"]) == 0
     shown = capsys.readouterr().out
@@ -242,7 +244,7 @@ def test_the_command_prints_and_writes_every_figure(
     names = [measurement["name"] for measurement in record["measurements"]]
     assert len(names) == len(set(names)) >= 10
     assert "math-2agent, oracle, no grading" in names
-    assert {loaded.name, learned.name, overlapped.name, used.name, stepped.name} <= set(names)
+    assert {loaded.name, learned.name, overlapped.name, used.name, stepped.name, team.name} <= set(names)
     assert "actions/s" in shown
     assert all(measurement["value"] > 0 for measurement in record["measurements"])
     by_name = {measurement["name"]: measurement["value"] for measurement in record["measurements"]}
