@@ -17,6 +17,7 @@ from benchmarks.context import describe_machine, describe_source, package_versio
 from benchmarks.performance.engine_use import measure_engine_use, missing_vllm
 from benchmarks.performance.forks import measure_forks
 from benchmarks.performance.games import measure_games, missing_peers
+from benchmarks.performance.growth import measure_growth
 from benchmarks.performance.grpo_step import measure_grpo_steps
 from benchmarks.performance.learner import measure_learner, missing_trl
 from benchmarks.performance.load import measure_load
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *measure_overlap(),
         *measure_engine_use(),
         *measure_team_memory(),
+        *measure_growth(),
     ]
     console.print(_table(measurements))
     for line in [*missing_peers(), *missing_trl(), *missing_vllm()]:

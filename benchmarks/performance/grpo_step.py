@@ -39,7 +39,7 @@ UNMEASURED = 1
 
 def worth(text: str) -> float:
     """What an answer is worth: 0 or 1, by its checksum."""
-    return float(zlib.crc32(text.encode()) % 2)
+    return float(zlib.crc32(text.encode("utf-8", "surrogatepass")) % 2)
 
 
 class Checksum1Agent(Math1Agent):

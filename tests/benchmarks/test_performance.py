@@ -237,6 +237,8 @@ def test_the_command_prints_and_writes_every_figure(
     monkeypatch.setattr("benchmarks.performance.__main__.measure_grpo_steps", lambda: [stepped])
     team = Measurement("memory of an adapter a role", 1.1, "x", 1.3, at_most=True)  # takes minutes
     monkeypatch.setattr("benchmarks.performance.__main__.measure_team_memory", lambda: [team])
+    grown = Measurement("seconds a token, agents 8 / 2", 0.9, "x", 1.1, at_most=True)  # takes minutes
+    monkeypatch.setattr("benchmarks.performance.__main__.measure_growth", lambda: [grown])
     out = tmp_path / "speed.json"
     assert main(["--out", str(out), "--seconds", "0.1"]) == 0
     shown = capsys.readouterr().out
@@ -244,7 +246,7 @@ def test_the_command_prints_and_writes_every_figure(
     names = [measurement["name"] for measurement in record["measurements"]]
     assert len(names) == len(set(names)) >= 10
     assert "math-2agent, oracle, no grading" in names
-    assert {loaded.name, learned.name, overlapped.name, used.name, stepped.name, team.name} <= set(names)
+    assert {loaded.name, learned.name, overlapped.name, used.name, stepped.name, team.name, grown.name} <= set(names)
     assert "actions/s" in shown
     assert all(measurement["value"] > 0 for measurement in record["measurements"])
     by_name = {measurement["name"]: measurement["value"] for measurement in record["measurements"]}
