@@ -93,6 +93,7 @@ def learner_memory(
     longest: int = 0,
     reference: bool = False,
     critic: CriticConfig | None = None,
+    with_base: bool = True,
 ) -> LearnerMemory:
     """Count a learner's bytes.
 
@@ -106,10 +107,11 @@ def learner_memory(
             ``micro_batch_tokens``.
         reference: Whether a KL term needs the first weights.
         critic: The value function, if there is one.
+        with_base: Whether the frozen weights under an adapter are its own; False where another learner holds them.
     """
     n, lora = shape.parameters, policy.lora
     trained = n if lora is None else shape.lora_parameters(lora.rank)
-    base = 0 if lora is None else n * (_BFLOAT16 if gpu else _FLOAT32)
+    base = 0 if lora is None or not with_base else n * (_BFLOAT16 if gpu else _FLOAT32)
     several = 2 if agents > 1 else 1
     backbone = n - (0 if shape.tied else shape.head) + shape.hidden + 1
     extra = 0.0

@@ -126,8 +126,13 @@ def place(config: TrainConfig, works: Sequence[PolicyWork], placement: Placement
     gpu = placement.engines.device.gpu
     trained = [work for work in works if work.policy.trainable]
     shards = placement.learners.count
-    learners = {
-        work.name: learner_memory(
+    # In one process the frozen weights under several adapters are kept once (trainers.lora.Bases).
+    once = placement.name == "resident"
+    bases: set[str] = set()
+    learners = {}
+    for work in trained:
+        model = str(work.policy.model)
+        learners[work.name] = learner_memory(
             work.shape,
             work.policy,
             gpu=gpu,
@@ -136,9 +141,10 @@ def place(config: TrainConfig, works: Sequence[PolicyWork], placement: Placement
             longest=work.longest,
             reference=algorithm.kl_in_reward > 0 or config.loss_of(work.name).kl_coef > 0,
             critic=algorithm.critic,
+            with_base=not (once and model in bases),
         )
-        for work in trained
-    }
+        if work.policy.lora is not None:
+            bases.add(model)
     groups = _engine_groups(works)
     engines = {}
     for name, members in groups.items():

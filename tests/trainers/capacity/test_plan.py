@@ -119,6 +119,17 @@ def test_shared_prompts_are_computed_once():
     assert work.update_tokens == 32 * 4 * 110
 
 
+def test_adapters_in_one_process_share_their_base():
+    config = load_config("dr_mas_math_cpu")
+    works = workload(config)
+    (resident,) = placements(parse_pools("cpu"))
+    solver, verifier = place(config, works, resident).learners.values()
+    assert solver.weights - verifier.weights == 4 * works[0].shape.parameters
+    (pool,) = parse_pools("2xH100")  # on a cluster each learner has processes of its own
+    solver, verifier = place(config, works, Placement("colocated", pool, pool)).learners.values()
+    assert solver.weights == verifier.weights
+
+
 def test_one_device_is_not_split():
     assert [found.name for found in placements(parse_pools("1xH100"))] == ["resident", "colocated"]
     assert [found.name for found in placements(parse_pools("2xH100"))] == ["colocated", "split"]
