@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "sigma": SIGMA,
             "longest_share": round(sum(t.completion == longest for t in turns) / len(turns), 2),
         },
-        "validation": [] if options.no_validation else [validate(), validate(hidden_size=192, layers=4)],
+        "validation": [] if options.no_validation else [validate()],
         "knees": {kind: _knees(rows) for kind, rows in found.items()},
         **found,
     }

@@ -1,7 +1,14 @@
-"""The page and the plot about a sweep, made of its JSON alone."""
+"""The page and the plot about a sweep, made of its JSON alone.
+
+python -m benchmarks.scale.page docs/scale.json
+python -m benchmarks.scale.page docs/scale.json --validation FILE    (add what benchmarks.scale.validate found)
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +16,7 @@ from typing import Any
 from benchmarks.scale.designs import DESIGNS
 from benchmarks.scale.validate import describe
 
-__all__ = ["page", "plot"]
+__all__ = ["main", "page", "plot"]
 
 Report = Mapping[str, Any]
 
@@ -120,7 +127,9 @@ def page(report: Report, name: str) -> str:
         describe(report["validation"]) if report["validation"] else "",
         "## Repeat it",
         (
-            f"<!-- no-run: takes minutes -->\n```console\n$ {report['command']}\n```\n\n"
+            f"<!-- no-run: takes minutes -->\n```console\n$ {report['command']}\n"
+            "$ python -m benchmarks.scale.validate --out validation.json\n"
+            f"$ python -m benchmarks.scale.page docs/{name}.json --validation validation.json\n```\n\n"
             f"The simulations took {report['simulation_cpu_s']:.0f} s of processor time on {report['machine']}. "
             "`--episodes DIR` takes the lengths of a run of `llm-bench` instead, `--device`, `--model`, `--devices`, "
             f"`--prompt` and `--completion` change the rest. [{name}.json]({name}.json) has all numbers."
@@ -200,3 +209,22 @@ def _assumed(report: Report) -> str:
             "- Nothing fails, and no device is slower than another.",
         ]
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write page and plot beside the JSON; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.page", description=__doc__)
+    parser.add_argument("report", type=Path, help="what `python -m benchmarks.scale --out` wrote")
+    parser.add_argument("--validation", type=Path, help="what `python -m benchmarks.scale.validate --out` wrote")
+    options = parser.parse_args(argv)
+    report = json.loads(options.report.read_text(encoding="utf-8"))
+    if options.validation is not None:
+        report["validation"] = json.loads(options.validation.read_text(encoding="utf-8"))
+        options.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    plot(report, options.report.with_suffix(".png"))
+    options.report.with_suffix(".md").write_text(page(report, options.report.stem), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

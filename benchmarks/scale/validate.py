@@ -7,7 +7,10 @@ nothing else of the run. Both are in seconds of processor time of one thread.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,7 +33,7 @@ __all__ = ["describe", "validate"]
 MICRO_BATCH = 4096
 
 
-def validate(episodes: int = 48, max_tokens: int = 48, **size: int) -> dict[str, Any]:
+def validate(episodes: int = 24, max_tokens: int = 32, **size: int) -> dict[str, Any]:
     """Play, learn, simulate, and return both times.
 
     Args:
@@ -124,6 +127,16 @@ async def _run(model: Path, episodes: int, max_tokens: int) -> tuple[list[Episod
     return played, rollout_s, time.process_time() - started
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play, learn, simulate, and write what was found; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.validate", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write")
+    parser.add_argument("--episodes", type=int, default=24, help="episodes in flight (default: %(default)s)")
+    options = parser.parse_args(argv)
+    options.out.write_text(json.dumps([validate(options.episodes)], indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
 def describe(found: Sequence[dict[str, Any]]) -> str:
     """A table of :func:`validate`'s findings in Markdown."""
     lines = [
@@ -137,3 +150,7 @@ def describe(found: Sequence[dict[str, Any]]) -> str:
             f"{rollout['simulated']:.2f} s | {update['measured']:.2f} s | {update['simulated']:.2f} s |"
         )
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
