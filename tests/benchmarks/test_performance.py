@@ -17,8 +17,10 @@ from benchmarks.performance.__main__ import main
 from benchmarks.performance.forks import LARGE, TARGETS_US, measure_forks, middle_of_an_episode
 from benchmarks.performance.games import GAMES, measure_games, missing_peers, play_script
 from benchmarks.performance.measure import Measurement, rate, rates
+from benchmarks.performance.page import page, write_page
 from benchmarks.performance.retrieval import measure_retrieval
-from benchmarks.performance.schedule import LockStep, Recorded, ideal_seconds
+from benchmarks.performance.schedule import LockStep, Recorded, ideal_seconds, measure_schedule
+from benchmarks.performance.sections import SECTIONS, Section
 from trainers.policies.scripted import OraclePolicy, RandomPolicy
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
@@ -222,35 +224,57 @@ def test_lock_step_waits_for_the_slowest() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_and_writes_every_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = Measurement("a thousand episodes", 0.95, "x", 0.9)  # takes half a minute; see test_load.py
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_load", lambda: [loaded])
-    learned = Measurement("learner / TRL", 2.0, "x", 1.5)  # takes minutes; see test_learner_performance.py
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_learner", lambda: [learned])
-    overlapped = Measurement("overlap / in turn", 1.6, "x", 1.5)  # takes minutes; see test_overlap_performance.py
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_overlap", lambda: [overlapped])
-    used = Measurement("rollout / vLLM alone", 0.97, "x", 0.95)  # takes minutes; see test_engine_use.py
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_engine_use", lambda: [used])
-    stepped = Measurement("ours / TRL, GRPO step", 1.4, "x", 1.3)  # takes minutes; see test_grpo_step.py
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_grpo_steps", lambda: [stepped])
-    team = Measurement("memory of an adapter a role", 1.1, "x", 1.3, at_most=True)  # takes minutes
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_team_memory", lambda: [team])
-    grown = Measurement("seconds a token, agents 8 / 2", 0.9, "x", 1.1, at_most=True)  # takes minutes
-    monkeypatch.setattr("benchmarks.performance.__main__.measure_growth", lambda: [grown])
+def test_the_quick_sections_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
-    assert main(["--out", str(out), "--seconds", "0.1"]) == 0
+    assert main(["--out", str(out), "--seconds", "0.1", "--only", "environments"]) == 0
     shown = capsys.readouterr().out
-    record = json.loads(out.read_text())
-    names = [measurement["name"] for measurement in record["measurements"]]
+    (section,) = json.loads(out.read_text())["sections"].values()
+    names = [measurement["name"] for measurement in section["measurements"]]
     assert len(names) == len(set(names)) >= 10
     assert "math-2agent, oracle, no grading" in names
-    assert {loaded.name, learned.name, overlapped.name, used.name, stepped.name, team.name, grown.name} <= set(names)
     assert "actions/s" in shown
-    assert all(measurement["value"] > 0 for measurement in record["measurements"])
-    by_name = {measurement["name"]: measurement["value"] for measurement in record["measurements"]}
+    assert all(measurement["value"] > 0 for measurement in section["measurements"])
+    by_name = {measurement.name: measurement.value for measurement in measure_schedule(repeats=1)}
     assert by_name["lock-step / ideal schedule, all at once"] > 1.2
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Sections of one measurement each, without measuring; their values may be changed."""
+    values = dict.fromkeys(SECTIONS, 2.0)
+
+    def section(name: str) -> Section:
+        return Section(name.title(), "About.", lambda _: [Measurement(f"{name} / peer", values[name], "x", 1.5)])
+
+    made = {name: section(name) for name in SECTIONS}
+    monkeypatch.setattr("benchmarks.performance.__main__.SECTIONS", made)
+    monkeypatch.setattr("benchmarks.performance.page.SECTIONS", made)
+    return values
+
+
+def test_sections_that_are_not_named_stay_in_the_file(tmp_path: Path, made_up: dict[str, float]) -> None:
+    out = tmp_path / "speed.json"
+    assert main(["--out", str(out), "--check"]) == 0
+    assert list(json.loads(out.read_text())["sections"]) == list(SECTIONS)
+    made_up["learner"] = made_up["team"] = 1.0
+    assert main(["--out", str(out), "--check", "--only", "learner"]) == 1
+    found = json.loads(out.read_text())["sections"]
+    assert {name: one["measurements"][0]["met"] for name, one in found.items()} == {
+        name: name != "learner" for name in SECTIONS
+    }
+
+
+def test_the_page_tells_met_from_missed(
+    tmp_path: Path, made_up: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up["team"] = 1.0
+    monkeypatch.setattr("benchmarks.performance.__main__.write_page", lambda record: write_page(record, tmp_path))
+    assert main(["--out", str(tmp_path / "speed.json"), "--page"]) == 0
+    text = (tmp_path / "performance.md").read_text(encoding="utf-8")
+    assert text == page(json.loads((tmp_path / "performance.json").read_text(encoding="utf-8")))
+    assert "| learner / peer | 2 x | ≥ 1.5 | met |" in text
+    assert "| team / peer | 1 x | ≥ 1.5 | **missed** |" in text
+    assert (tmp_path / "performance.png").stat().st_size > 1000
 
 
 def test_retrieval_is_measured() -> None:
