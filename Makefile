@@ -42,9 +42,12 @@ lint: setup-dev  ## Check style, format and types
 	@$(PYTHON_ENV) -m ruff format --check .
 	@$(PYTHON_ENV) -m mypy
 
+# Arguments of the measurements: make bench BENCH_ARGS='--only learner step'
+BENCH_ARGS ?=
+
 .PHONY: bench
-bench: setup  ## Measure speed: environment steps and the rollout's schedule
-	@$(PYTHON_ENV) -m benchmarks.performance
+bench: setup  ## Measure speed and memory beside peers and bounds (half an hour); with BENCH_ARGS=--page, write the page
+	@$(PYTHON_ENV) -m benchmarks.performance $(BENCH_ARGS)
 
 # Seconds that the search goes on for, in all: make exploit-search SECONDS=600
 SECONDS ?= 60

@@ -28,10 +28,10 @@ def page(record: Mapping[str, Any]) -> str:
     """The page as Markdown."""
     parts = [
         "# Performance",
-        f"*Generated from `{NAME}.json` by `make bench` with `--page`.*",
+        f"*Generated from `{NAME}.json` by `make bench BENCH_ARGS=--page`.*",
         (
-            "Figures with a target are ratios: to a peer, or to a bound, measured in the same run on the same machine. The "
-            "others only inform; they are this machine's."
+            "Figures with a target are ratios: to a peer, or to a bound, measured in the same run on the same machine. "
+            "The others only inform; they are this machine's."
         ),
         f"![Ratios beside their targets]({NAME}.png)",
     ]
@@ -52,7 +52,7 @@ def page(record: Mapping[str, Any]) -> str:
     parts += [
         "## Repeat it",
         (
-            "<!-- no-run: takes half an hour -->\n```console\n$ make bench\n"
+            "<!-- no-run: takes half an hour -->\n```console\n$ make bench BENCH_ARGS=--page\n"
             "$ python -m benchmarks.performance --only learner step --page\n```"
         ),
         "With `--only` the named sections are measured again, and the others stay as they are in the file.",
