@@ -5,13 +5,18 @@ take about the same time. Each side has one thread. Seconds of an update are the
 the pipeline fills. Runs of a seed follow each other, so what disturbs the machine for a while disturbs all of them;
 the fastest seed of each kind counts. The run with a thread a core, one after the other, shows what overlap is up
 against: where a matrix product is large enough for two threads, these are the other way to use two cores.
+
+The pipeline by itself is measured with a rollout and an update that only wait, so neither cores nor the interpreter's
+lock matter: N updates of equal halves h take 2·N·h in turn, and (N + 1)·h at best with overlap.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +25,9 @@ from typing import Any
 
 from benchmarks.performance.measure import Measurement
 
-__all__ = ["OverlapRun", "measure_overlap"]
+__all__ = ["OverlapRun", "measure_overlap", "measure_pipeline"]
 
-RATE_TARGET, SUCCESS_TARGET = 1.5, 0.95
+IDEAL_TARGET, RATE_TARGET, SUCCESS_TARGET = 0.9, 1.5, 0.95
 FILLING, LAST = 2, 4
 ANSWERS = 5
 TASKS = 32
@@ -78,6 +83,7 @@ def measure_overlap(
     overlap, in_turn = runs["overlap"], runs["in turn"]
     what = f"2 roles, hidden size {hidden}"
     return [
+        measure_pipeline(),
         Measurement(
             f"overlap / in turn, episodes a second, a thread each, {what}",
             best["in turn"] / best["overlap"], "x", RATE_TARGET,
@@ -103,6 +109,49 @@ def measure_overlap(
             min(done.success for done in in_turn) / max(done.success for done in in_turn), "x",
         ),
     ]  # fmt: skip
+
+
+def measure_pipeline(half_s: float = 0.25, updates: int = 10) -> Measurement:
+    """Measure how near the pipeline is to the best schedule, with a rollout and an update that wait ``half_s`` each."""
+    seconds = asyncio.run(_wait_through(half_s, updates))
+    name = f"best schedule / pipeline, {updates} updates, rollout and update wait {half_s:g} s each"
+    return Measurement(name, (updates + 1) * half_s / seconds, "x", IDEAL_TARGET)
+
+
+async def _wait_through(half_s: float, updates: int) -> float:
+    import llm_envs
+    from trainers.collecting import Collector
+    from trainers.config import load_config
+    from trainers.cursor import TaskCursor
+    from trainers.pipeline import make_pipeline
+    from trainers.policies.scripted import RandomPolicy
+    from trainers.rollout.records import Episode
+    from trainers.run_metrics import Clock
+    from trainers.team import Team
+
+    env: Any = llm_envs.make("math-1agent").unwrapped
+    policy = {"model": "none", "backend": "hf", "trainable": False}
+    config = load_config(
+        {"env": {"id": "math-1agent"}, "policies": {"solver": policy}, "max_staleness": 1, "updates": updates}
+    )
+
+    async def play(*_: Any, **__: Any) -> list[Episode]:
+        await asyncio.sleep(half_s)
+        return [Episode("e", "math-1agent", "t", 0, "", 0, 0)]
+
+    collector = Collector(env.fork, config.algorithm.build(), config, play=play)
+    cursor = TaskCursor(len(env.tasks), config.tasks_per_update, 0)
+    pipeline = make_pipeline(collector, cursor, config)
+    started = time.perf_counter()
+    pipeline.open(Team.single(RandomPolicy()), {}, 0)
+    try:
+        for update in range(updates):
+            await pipeline.batch(update, Clock())
+            await pipeline.run(lambda: time.sleep(half_s))
+            await pipeline.push(update + 1, (), Clock(), hold=True)
+        return time.perf_counter() - started
+    finally:
+        await pipeline.close()
 
 
 def _settings(folder: Path, hidden: int, updates: int) -> dict[str, Any]:

@@ -26,13 +26,15 @@ TASKS, BATCH = 50, 2
 class Learner:
     """Its one weight is the number of updates that it has seen."""
 
-    def __init__(self):
-        self.model = torch.nn.Linear(1, 1, bias=False)
-        torch.nn.init.zeros_(self.model.weight)
+    def __init__(self, *, elsewhere):
+        self.weights = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.weights.weight)
+        if not elsewhere:
+            self.model = self.weights
 
     def update(self):
         with torch.no_grad():
-            self.model.weight.add_(1)
+            self.weights.weight.add_(1)
 
 
 class Sampler(Policy):
@@ -53,7 +55,7 @@ class Sync:
         self.policy, self._pause = policy, pause
 
     async def push(self, source, version):
-        ((_, weight),) = source if isinstance(source, list) else source.model.named_parameters()
+        ((_, weight),) = source if isinstance(source, list) else source.weights.named_parameters()
         await self._pause()
         self.policy.weight, self.policy.weight_version = weight.item(), version
 
@@ -89,7 +91,7 @@ class Script:
 class Run:
     """A run without models, on a pipeline, whose pauses are drawn at random: some steps of the event loop each."""
 
-    def __init__(self, seed=0, broken=(), start=0, saved=None, most=6, **values):
+    def __init__(self, seed=0, broken=(), start=0, saved=None, most=6, elsewhere=False, **values):
         policy = {"model": "any", "backend": "hf"}
         self.config = load_config({"env": {"id": "math-2agent"}, "policies": {"a": policy, "b": policy}, **values})
         self._rng, self._most = random.Random(seed), most
@@ -100,7 +102,7 @@ class Run:
         self.members = {
             name: Member(name, PolicyConfig(**policy), sampler, learner, None, None if learner is None else sync)
             for name, sampler in samplers.items()
-            for learner in [None if name == "frozen" else Learner()]
+            for learner in [None if name == "frozen" else Learner(elsewhere=elsewhere)]
             for sync in [Sync(sampler, self.pause)]
         }
         self.start = start
@@ -119,11 +121,11 @@ class Run:
         self.cursor.load_state_dict(saved["cursor"])
         self.pipeline.load_state(saved["batches"])
         for name, weight in saved["weights"].items():
-            torch.nn.init.constant_(self.members[name].learner.model.weight, weight)
+            torch.nn.init.constant_(self.members[name].learner.weights.weight, weight)
 
     def save(self, update):
         """What a checkpoint holds."""
-        weights = {n: m.learner.model.weight.item() for n, m in self.members.items() if m.learner is not None}
+        weights = {n: m.learner.weights.weight.item() for n, m in self.members.items() if m.learner is not None}
         batches = self.pipeline.state()
         return json.dumps(
             {"update": update, "cursor": self.cursor.state_dict(), "batches": batches, "weights": weights}
@@ -156,7 +158,7 @@ class Run:
                     assert self.script.in_flight == 0
                     for name in ("a", "b"):
                         member = self.members[name]
-                        assert member.policy.weight == member.learner.model.weight.item()
+                        assert member.policy.weight == member.learner.weights.weight.item()
                     saved = self.save(update + 1)
                     await self.pause()
                     assert self.script.in_flight == 0
@@ -252,6 +254,13 @@ async def test_policies_that_take_turns_count_the_same_versions():
     weights = {(update, name): weight for update, name, _, weight in run.trained}
     assert [weights[update, "a"] for update in range(9)] == [0, 0, 0, 1, 2, 3, 3, 3, 3]
     assert [weights[update, "b"] for update in range(9)] == [0, 0, 0, 0, 0, 0, 1, 2, 3]
+
+
+async def test_weights_of_another_process_play_the_same_batches():
+    """They cannot be set aside, so the rollout stands still until the samplers have them."""
+    run = Run(max_staleness=2, updates=6, elsewhere=True)
+    await run.play()
+    assert run.played_by() == [[version] for version in (0, 0, 0, 1, 2, 3)]
 
 
 async def test_a_prolonged_run_starts_with_the_newest_weights():
