@@ -1,0 +1,163 @@
+"""A run on a Ray cluster of two nodes, on this machine: the curve of one process, whoever is killed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import ray
+
+from trainers.config import ConfigError, load_config
+from trainers.distributed.learners import RayLearner
+from trainers.distributed.workers import RayWorkers
+from trainers.trainer import Trainer
+
+pytestmark = pytest.mark.slow
+
+MEMORY = 100 * 2**20  # bytes of each node's object store
+ON_CLUSTER = {"runners": 4, "engines": 2, "learner_ranks": 2, "spread": "spread"}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of four CPUs each; CPUs are only counted, so they fit any machine."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's own would wait behind everything else on the machine
+        node = {"num_cpus": 4, "object_store_memory": MEMORY}
+        nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        nodes.add_node(**node)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+        yield nodes
+        ray.shutdown()
+        nodes.shutdown()
+
+
+@pytest.fixture
+def config(recipe):
+    """A recipe in which one policy plays both roles."""
+
+    def build(*, cluster=ON_CLUSTER, policy=None, **changes):
+        values = recipe({"learning_rate": 0.003, **(policy or {})}, cluster=cluster, threads=1, **changes)
+        return load_config({**values, "policies": {"everyone": values["policies"]["solver"]}})
+
+    return build
+
+
+def run(config, out, workers=None, *, on_episode=None, resume=False):
+    trainer = Trainer(config, out, workers=workers, on_episode=on_episode, resume=resume)
+    return asyncio.run(trainer.run()).run_dir
+
+
+def episodes(folder):
+    """What was played for each update, as it was recorded."""
+    rows = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    return {
+        (row["update"], row["id"]): [(turn["agent"], turn["action"], turn["reward_parts"]) for turn in row["turns"]]
+        for row in rows
+    }, len(rows)
+
+
+def assert_same_run(mine, theirs, runs):
+    """The same metrics to 1e-4, and the very same episodes, each once."""
+    ours, others = runs.metrics(mine), runs.metrics(theirs)
+    assert [row.keys() for row in ours] == [row.keys() for row in others]
+    for row, other in zip(ours, others, strict=True):
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-4)
+    (played, number), (expected, _) = episodes(mine), episodes(theirs)
+    assert number == len(played)
+    assert played == expected
+
+
+class Killer:
+    """Ends workers by SIGKILL: runners and engines at numbered episodes, ranks while they have a numbered call."""
+
+    def __init__(self, workers, at_episodes, at_calls):
+        self.workers = workers
+        self.killed = []
+        self._at_episodes = dict(at_episodes)
+        self._at_calls = dict(at_calls)
+        self._seen = itertools.count(1)
+        self._asked = {}
+        self._random = np.random.default_rng(0)
+
+    def episode(self, episode):
+        """An episode has ended."""
+        kind = self._at_episodes.pop(next(self._seen), None)
+        if kind is not None:
+            pool = self.workers.runners if kind == "runner" else self.workers.engines["everyone"]
+            victim = pool.actors[self._random.integers(len(pool.actors))]
+            where = ray.get(victim.ready.options(max_task_retries=-1).remote())  # once it is back from its last death
+            self._kill(kind, where["pid"])
+
+    def submitted(self, learner, method):
+        """The ranks were asked for something."""
+        self._asked[method] = self._asked.get(method, 0) + 1
+        rank = self._at_calls.pop((method, self._asked[method]), None)
+        if rank is not None:
+            self._kill("rank", learner.where[rank]["pid"])
+
+    def _kill(self, kind, pid):
+        os.kill(pid, signal.SIGKILL)
+        self.killed.append(kind)
+
+
+def test_killed_workers_change_nothing(cluster, config, tmp_path, runs, monkeypatch):
+    """Two ranks, two engines, four runners; ten of them are killed in four updates of 16 episodes."""
+    settings = config(updates=4, record={"every": 1, "episodes": 16})
+    alone = run(settings, tmp_path / "alone")
+    workers = RayWorkers("auto")
+    killer = Killer(
+        workers,
+        {2: "runner", 9: "engine", 17: "runner", 22: "engine", 30: "runner", 37: "runner", 45: "engine", 60: "runner"},
+        {("update", 2): 1, ("publish", 4): 0},
+    )
+    submit = RayLearner._submit
+
+    def submit_and_kill(learner, method, *args):
+        refs = submit(learner, method, *args)
+        killer.submitted(learner, method)
+        return refs
+
+    monkeypatch.setattr(RayLearner, "_submit", submit_and_kill)
+    distributed = run(settings, tmp_path / "distributed", workers, on_episode=killer.episode)
+    assert sorted(killer.killed) == ["engine"] * 3 + ["rank"] * 2 + ["runner"] * 5
+    assert workers.learners["everyone"].restarts == 2
+    assert_same_run(distributed, alone, runs)
+    ours, theirs = runs.weights(distributed, "everyone"), runs.weights(alone, "everyone")
+    for name, weight in theirs.items():
+        np.testing.assert_allclose(ours[name], weight, atol=1e-3)
+
+
+def test_a_run_moves_between_a_cluster_and_one_process(cluster, config, tmp_path, runs):
+    """An adapter: two updates on two ranks, then one more in this process."""
+    values = {"policy": {"lora": {"rank": 4}}, "record": {"every": 1, "episodes": 16}}
+    few = {"runners": 1, "engines": 1, "learner_ranks": 2}
+    alone = run(config(updates=3, **values), tmp_path / "alone")
+    run(config(updates=2, cluster=few, **values), tmp_path / "moved", RayWorkers("auto"))
+    saved = tmp_path / "moved" / "checkpoints" / "update-000002" / "everyone"
+    assert (saved / ".metadata").is_file()
+    moved = run(config(updates=3, **values), tmp_path / "moved", resume=True)
+    assert_same_run(moved, alone, runs)
+    assert (moved / "models" / "everyone" / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_what_does_not_fit_is_refused_with_both_sides_named(cluster, config, tmp_path):
+    many = {**ON_CLUSTER, "runners": 40}
+    with pytest.raises(
+        ConfigError,
+        match=r"asks for 44 CPUs and 0 GPUs \(2 learners of 1 CPUs.*40 runners of 1 CPUs.*the cluster has 8 CPUs and 0 "
+        r"GPUs on 2 node",
+    ):
+        Trainer(config(cluster=many), tmp_path / "many", workers=RayWorkers("auto"))
+    wide = {**ON_CLUSTER, "learner_gpus": 1}
+    with pytest.raises(ConfigError, match="no node has 1 CPUs and 1 GPUs for one learner; the nodes have: 4 CPUs"):
+        Trainer(config(cluster=wide), tmp_path / "wide", workers=RayWorkers("auto"))
+    assert not list(tmp_path.iterdir())
