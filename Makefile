@@ -59,6 +59,7 @@ exploit-search: setup  ## Search for texts that make an environment pay for an u
 .PHONY: studies
 studies: setup  ## Repeat the studies in docs/studies: hours; what is done in runs/ is kept
 	@$(PYTHON_ENV) -m benchmarks.studies.self_play_kuhn --out runs/self_play_kuhn
+	@$(PYTHON_ENV) -m benchmarks.studies.llm_learns --out runs/llm_learns
 	@$(PYTHON_ENV) -m benchmarks.studies.dr_mas_cells --out runs/dr_mas_cells
 	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_sudoku --out runs/at_grpo_sudoku
 	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path

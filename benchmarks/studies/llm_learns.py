@@ -288,7 +288,7 @@ def run_study(settings: LearnsSettings, out: Path, log: Log = lambda line: None)
     result["tasks"] = len(result["before"]["sampled"]["per_task"])
     result["difference"] = {mode: _difference(result, mode) for mode in ("sampled", "greedy")}
     result["machine"] = (
-        f"One thread for the learner and one for the engine ({platform.machine()}), no GPU; "
+        f"Learner and engine took turns, with one thread each ({platform.machine()}), no GPU; "
         f"Python {platform.python_version()}."
     )
     write_json(out / "result.json", result)
