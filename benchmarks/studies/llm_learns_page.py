@@ -163,7 +163,7 @@ def _how(report: Mapping[str, Any]) -> str:
                 f"by its result; the curve has {settings['curve_samples']} episodes a task."
             ),
             (
-                "- **Settings** of training are first guesses and were not searched. Two other warm starts were given up "
+                "- **Settings** of training are first guesses, not searched. Two other warm starts were given up "
                 "before any training: by mistake, neither held answers of the solver (team reward 0.00 and 0.01)."
             ),
         )
