@@ -102,12 +102,16 @@ _LIMITS = """## What differs from the paper
   its success is no policy's and appears nowhere here.
 - There is one warm start, shared by all arms and seeds: seeds vary the training puzzles' order and all sampling."""
 
+_OTHERS = "Runs with other settings, one seed each (those on 200 puzzles are the pilot):"
+
 _REPEAT = f"""## Repeat it
 
 <!-- no-run: takes half an hour -->
 ```console
 $ python -m benchmarks.studies.{NAME} --out runs/{NAME}
-$ python -m benchmarks.studies.sudoku_page runs/{NAME}
+$ python -m benchmarks.studies.{NAME} --out runs/{NAME}_long --seeds 1 --tokens 200000 \\
+    --arms solo-grpo pair-grpo at-grpo-shared
+$ python -m benchmarks.studies.sudoku_page runs/{NAME} --variants runs/{NAME}_long
 ```"""
 
 
@@ -182,7 +186,7 @@ def _verdict(comparison: Mapping[str, Any]) -> str:
 def _variants(comparison: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
     if not variants:
         return []
-    return ["Runs with other settings, one seed each:", variants_table(comparison, variants)]
+    return [_OTHERS, variants_table(comparison, variants)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
