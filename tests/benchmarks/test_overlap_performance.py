@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from benchmarks.performance.overlap import measure_overlap
 
 
+@pytest.mark.slow
 def test_every_figure_is_a_ratio_or_a_share_of_one_run() -> None:
     threads = torch.get_num_threads()
     rows = measure_overlap((0,), updates=5, hidden=64, tasks_per_update=4, samples_per_task=8)
