@@ -19,7 +19,7 @@ from trainers.algorithms.critic_config import CriticConfig
 from trainers.algorithms.loss_config import LossConfig
 from trainers.algorithms.presets import get_algorithm
 from trainers.cluster_config import ClusterConfig
-from trainers.config_checks import Section, changed, check_fields, explain
+from trainers.config_checks import Section, changed, check_fields, check_staleness, explain
 from trainers.policies.base import PolicySpecError, parse_spec
 from trainers.policy_config import SCRIPTED, LoraConfig, PolicyConfig, SamplingConfig
 from trainers.recipe_files import ConfigError, override, read_recipe, recipe_names, separate
@@ -275,22 +275,8 @@ class TrainConfig(Section):
             self.loss_of(name)
         if self.alternate is not None:
             self._check_alternate(self.alternate)
-        self._check_staleness()
+        check_staleness(self)
         return self
-
-    def _check_staleness(self) -> None:
-        if self.max_staleness == 0:
-            for name, value in (("on_new_weights", "continue"), ("uncorrected_staleness", True)):
-                if getattr(self, name) == value:
-                    raise ConfigError(f"{name} has no effect while max_staleness is 0: raise that, or drop {name}")
-            return
-        for name, policy in self.policies.items():
-            if policy.trainable and not (self.uncorrected_staleness or self.loss_of(name).needs_sampler_logprobs):
-                raise ConfigError(
-                    f"max_staleness is {self.max_staleness}, but the loss of policies.{name} takes turns of older "
-                    "weights for turns of the newest. Set algorithm.loss.importance=token, or importance=off with "
-                    "reference=sampler, which correct for it; or allow it: uncorrected_staleness=true"
-                )
 
     def _check_alternate(self, alternate: AlternateConfig) -> None:
         trained = [name for name, policy in self.policies.items() if policy.trainable]

@@ -12,7 +12,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from trainers.recipe_files import ConfigError
 
-__all__ = ["Section", "changed", "check_fields", "explain"]
+if typing.TYPE_CHECKING:
+    from trainers.config import TrainConfig
+
+__all__ = ["Section", "changed", "check_fields", "check_staleness", "explain"]
 
 
 class Section(BaseModel):
@@ -81,3 +84,23 @@ def changed(where: str, data: _Data, changes: Mapping[str, Any]) -> _Data:
     except ValidationError as problem:
         lines = [explain({**entry, "loc": (where, *entry["loc"])}) for entry in problem.errors()]
         raise ConfigError("\n".join(lines)) from problem
+
+
+def check_staleness(config: TrainConfig) -> None:
+    """Check that what is trained on older turns corrects for that, and that no setting is without effect.
+
+    Raises:
+        ConfigError: A policy's loss does not, or ``max_staleness`` is 0 beside settings that need it.
+    """
+    if config.max_staleness == 0:
+        for name, value in (("on_new_weights", "continue"), ("uncorrected_staleness", True)):
+            if getattr(config, name) == value:
+                raise ConfigError(f"{name} has no effect while max_staleness is 0: raise that, or drop {name}")
+        return
+    for name, policy in config.policies.items():
+        if policy.trainable and not (config.uncorrected_staleness or config.loss_of(name).needs_sampler_logprobs):
+            raise ConfigError(
+                f"max_staleness is {config.max_staleness}, but the loss of policies.{name} takes turns of older "
+                "weights for turns of the newest. Set algorithm.loss.importance=token, or importance=off with "
+                "reference=sampler, which correct for it; or allow it: uncorrected_staleness=true"
+            )
