@@ -2,8 +2,9 @@
 
     python -m benchmarks.studies.plan_path_page runs/at_grpo_plan_path runs/at_grpo_plan_path_long --variants runs/other
 
-The first folder compares all arms after few tokens, the second says how far the arms in it come with many, and the
-variants are the first one with some arms and other settings. Writes ``docs/studies/at_grpo_plan_path.{json,md,png}``.
+The first folder compares all arms after few tokens, the second says how far the arms in it come with many, the variants
+are the first one with some arms and other settings, and ``--larger`` are runs on larger maps. Writes
+``docs/studies/at_grpo_plan_path.{json,md,png}``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ __all__ = ["gather", "main", "page"]
 NAME = "at_grpo_plan_path"
 
 
-def gather(comparison: Path, reach: Path, variants: Sequence[Path], machine: str) -> dict[str, Any]:
+def gather(
+    comparison: Path, reach: Path, variants: Sequence[Path], machine: str, larger: Sequence[Path] = ()
+) -> dict[str, Any]:
     """Read all reports.
 
     Raises:
@@ -41,6 +44,7 @@ def gather(comparison: Path, reach: Path, variants: Sequence[Path], machine: str
         "comparison": read_report(comparison, NAME),
         "reach": read_report(reach, NAME),
         "variants": [read_report(folder, NAME) for folder in variants],
+        "larger": [read_report(folder, NAME) for folder in larger],
     }
 
 
@@ -63,8 +67,9 @@ def page(report: Mapping[str, Any]) -> str:
         _changed(comparison["settings"], reach["settings"]),
         arms_table(reach),
         times(reach),
+        *(part for found in report.get("larger", ()) for part in _larger(comparison["settings"], found)),
         _DIFFERENCES,
-        _repeat(comparison["settings"], reach["settings"], reach["arms"], report["machine"]),
+        _repeat(comparison["settings"], reach, report.get("larger", ()), report["machine"]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -120,27 +125,47 @@ def _variants(comparison: Mapping[str, Any], variants: Sequence[Mapping[str, Any
     ]
 
 
-def _changed(comparison: Mapping[str, Any], reach: Mapping[str, Any]) -> str:
+def _changed(comparison: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     changed = [
-        f"`{key}` {reach[key]:,}" if isinstance(reach[key], int) else f"`{key}` {reach[key]}"
-        for key in reach
-        if reach[key] != comparison.get(key)
+        f"`{key}` {other[key]:,}" if isinstance(other[key], int) else f"`{key}` {other[key]}"
+        for key in other
+        if other[key] != comparison.get(key)
     ]
-    return f"The same warm start goes further. Settings that are others than above: {', '.join(changed)}."
+    start = "The same warm start goes further." if other["grid_size"] == comparison["grid_size"] else ""
+    return f"{start} Settings that are others than above: {', '.join(changed)}.".strip()
 
 
-def _repeat(comparison: Mapping[str, Any], reach: Mapping[str, Any], arms: Mapping[str, Any], machine: str) -> str:
-    flags = " ".join(
-        f"--{key.replace('_', '-')} {value}" for key, value in reach.items() if comparison.get(key) != value
-    )
-    return (
-        "## Repeat it\n\n<!-- no-run: takes an hour -->\n```console\n"
-        f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}\n"
-        f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}_long --seeds 1 --arms {' '.join(arms)} \\\n"
-        f"    {flags}\n"
-        f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long\n"
-        f"```\n\n{machine}"
-    )
+def _larger(comparison: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """A run on larger maps, with a warm start of its own."""
+    settings = found["settings"]
+    return [
+        f"## Maps of {settings['grid_size']}×{settings['grid_size']}",
+        _changed(comparison, settings),
+        arms_table(found),
+        differences_table(found),
+        *where_clear(found),
+        times(found),
+    ]
+
+
+def _repeat(
+    comparison: Mapping[str, Any], reach: Mapping[str, Any], larger: Sequence[Mapping[str, Any]], machine: str
+) -> str:
+    runs = {f"{NAME}_long": reach} | {f"{NAME}_{found['settings']['grid_size']}": found for found in larger}
+    lines = [f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}"]
+    for folder, found in runs.items():
+        changed = {key: value for key, value in found["settings"].items() if comparison.get(key) != value}
+        flags = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in changed.items())
+        arms = " ".join(found["arms"])
+        lines += [
+            f"$ python -m benchmarks.studies.{NAME} --out runs/{folder} --seeds 1 --arms {arms} \\",
+            f"    {flags}",
+        ]
+    sizes = " ".join(f"runs/{folder}" for folder in list(runs)[1:])
+    last = f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long"
+    lines.append(f"{last} --larger {sizes}" if sizes else last)
+    commands = "\n".join(lines)
+    return f"## Repeat it\n\n<!-- no-run: takes hours -->\n```console\n{commands}\n```\n\n{machine}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,11 +174,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("comparison", type=Path, help="folder of the study with all arms")
     parser.add_argument("reach", type=Path, help="folder of the study with more tokens")
     parser.add_argument("--variants", type=Path, nargs="*", default=[], help="folders of arms with other settings")
+    parser.add_argument("--larger", type=Path, nargs="*", default=[], help="folders of runs on larger maps")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write (default: docs/studies)")
     parser.add_argument("--machine", default="", help="a sentence on the machine, for the page")
     given = parser.parse_args(argv)
     try:
-        report = gather(given.comparison, given.reach, given.variants, given.machine)
+        report = gather(given.comparison, given.reach, given.variants, given.machine, given.larger)
     except ValueError as problem:
         sys.stderr.write(f"{parser.prog}: {problem}\n")
         return 2

@@ -79,7 +79,7 @@ def test_all_arms_run_within_the_same_budget_and_are_not_repeated(tmp_path: Path
     ours, theirs = (found["arms"][name]["evaluation"]["sampled/2"] for name in ("at-grpo-shared", "pair-grpo"))
     assert gap["difference"] == pytest.approx(ours["success"] - theirs["success"])
     folder, docs = str(tmp_path), str(tmp_path / "docs")
-    assert plan_path_page.main([folder, folder, "--variants", folder, "--docs", docs]) == 0
+    assert plan_path_page.main([folder, folder, "--variants", folder, "--larger", folder, "--docs", docs]) == 0
     text = (tmp_path / "docs" / "at_grpo_plan_path.md").read_text()
     assert f"{theirs['success']:.3f} [" in text
     assert plan_path_page.main([folder, str(tmp_path / "none"), "--docs", docs]) == 2
