@@ -23,7 +23,7 @@ The run can be stopped and started again: what is done is kept, a training run g
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.studies.arms import ARMS, COMPARISONS, StudySettings
@@ -60,15 +60,17 @@ def run_study(
     """
     register()
     same_study(settings, out)
-    models = _warm_start(settings, out, log)
+    models = _warm_start(settings, {ARMS[name].env: None for name in arms}, out, log)
     for seed in seeds:
         for name in arms:
             run_arm(name, ARMS[name], settings, models, out / f"seed{seed}" / name, seed, log)
     return write_report(out, settings, ARMS, COMPARISONS)
 
 
-def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]:
-    """The models that the arms start from: one for the single agent, one for the pair, its roles learned together.
+def _warm_start(settings: StudySettings, envs: Iterable[str], out: Path, log: Log) -> dict[str, Path]:
+    """The models that arms start from: one for the single agent, one for the pair, its roles learned together.
+
+    Both read the same words, whichever of the environments are asked for.
 
     Returns:
         Folders by environment and stage, as ``<environment> <stage>``.
@@ -82,7 +84,7 @@ def _warm_start(settings: StudySettings, out: Path, log: Log) -> dict[str, Path]
     )
     models: dict[str, Path] = {}
     good, bad = WalkerPolicy(settings.skill, 0.0), WalkerPolicy(settings.slip_skill, settings.slip_noise)
-    for env in (SOLO, PAIR):
+    for env in envs:
         before = base
         for stage, walker, count, turns, rate in (
             ("sighted", good, settings.demo_tasks, settings.demo_turns, settings.sft_learning_rate),
