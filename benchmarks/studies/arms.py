@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,11 @@ class StudySettings(TreeSettings):
     def max_tokens(self) -> int:
         """Tokens of an answer: a way through half of the cells, two tokens a cell, with brackets and end."""
         return self.grid_size * self.grid_size + 8
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a prompt and its answer: 512 on maps of 5×5, and more as the cells are more."""
+        return 512 * max(1, math.ceil((self.grid_size / 5) ** 2))
 
     @property
     def title(self) -> str:

@@ -81,6 +81,7 @@ def _warm_start(settings: StudySettings, envs: Iterable[str], out: Path, log: Lo
         tasks=TOKENIZER_TASKS,
         hidden=settings.hidden,
         layers=settings.layers,
+        max_length=settings.max_length,
     )
     models: dict[str, Path] = {}
     good, bad = WalkerPolicy(settings.skill, 0.0), WalkerPolicy(settings.slip_skill, settings.slip_noise)
