@@ -216,7 +216,8 @@ class Overlapped(OnPolicy):
         Without ``hold`` they are given to the samplers at once (``continue``), or set aside until the batches that
         older ones have to play are there (``finish``).
         """
-        clock.note("overlap_share", self._overlapped_s / self._trained_s if self._trained_s else 0.0)
+        share = self._overlapped_s / self._trained_s if self._trained_s else 0.0
+        clock.note("overlap_share", min(1.0, share))  # both are read from the clock, one after the other
         self._trained_s = self._overlapped_s = 0.0
         if self._continue:
             await self._give(version, learning)
