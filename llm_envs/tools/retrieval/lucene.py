@@ -23,6 +23,9 @@ INDEX = "lucene"
 _BATCH_THREADS = min(8, os.cpu_count() or 1)
 _INSTALL = "pip install 'llm-envs[search]'"
 _jvm_lock = Lock()
+_call_lock = Lock()
+"""Held while Java is called: what pyjnius converts arguments with is shared by all threads of the process. Java itself
+works on a batch with several threads of its own."""
 
 
 class LuceneRetriever(Retriever):
@@ -43,7 +46,6 @@ class LuceneRetriever(Retriever):
     def __init__(self, folder: Path, *, k1: float = DEFAULT_K1, b: float = DEFAULT_B) -> None:
         autoclass = _start_jvm()
         self._list = autoclass("java.util.ArrayList")
-        self._lock = Lock()
         try:
             self._searcher = autoclass("io.anserini.search.SimpleSearcher")(str(folder))
             self._searcher.set_bm25(float(k1), float(b))
@@ -117,15 +119,15 @@ class LuceneRetriever(Retriever):
             )
 
     def _search(self, queries: list[str], k: int) -> list[list[Passage]]:
-        asked, names = self._list(), self._list()
-        for position, query in enumerate(queries):
-            asked.add(query)
-            names.add(str(position))
         try:
-            with self._lock:
+            with _call_lock:
+                asked, names = self._list(), self._list()
+                for position, query in enumerate(queries):
+                    asked.add(query)
+                    names.add(str(position))
                 found = self._searcher.batch_search(asked, names, k, min(_BATCH_THREADS, len(queries)))
-            results = {entry.getKey(): entry.getValue() for entry in found.entrySet().toArray()}
-            return [[_passage(hit) for hit in results[str(position)]] for position in range(len(queries))]
+                results = {entry.getKey(): entry.getValue() for entry in found.entrySet().toArray()}
+                return [[_passage(hit) for hit in results[str(position)]] for position in range(len(queries))]
         except _java_exception() as error:
             raise RetrieverError(f"Lucene failed on a batch of {len(queries)} queries: {_first_line(error)}") from error
 

@@ -99,14 +99,14 @@ def test_threads(index):
     results = [None] * 6
 
     def ask(number):
-        results[number] = retriever.search(["animal", "dog"], 3)
+        results[number] = [retriever.search(["animal", "dog"], 3) for _ in range(20)]
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == [expected] * 6
+    assert results == [[expected] * 20] * 6
 
 
 def test_java_is_for_this_process_only(index):
