@@ -1,7 +1,8 @@
 """How much of a vLLM engine a multi-agent rollout uses, beside the engine alone and beside a lock-step loop.
 
-The rollout plays ``math-2agent`` with a small model of random weights, whose answers end at random: every episode has
-three turns, each of whose prompts holds the answers before it, so a turn cannot be asked for before the last is done.
+The rollout plays :mod:`benchmarks.performance.relay` with a small model of random weights and few words, whose answers
+therefore end at random, as far apart as those of language models do: every episode has four turns, each of whose
+prompts holds the answers before it, so a turn cannot be asked for before the last is done.
 The engine alone gets the same prompts *all at once*, as token ids, with the number of tokens that was generated for
 each; it has as many sequences at a time as the rollout has episodes. That is its own continuous batching, without
 anything to wait for: a bound. The lock-step loop asks for a turn of all episodes and waits for the last answer.
@@ -16,11 +17,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import llm_envs
 from benchmarks.performance.measure import Measurement
+from benchmarks.performance.relay import Relay, relay_texts
 from benchmarks.performance.schedule import LockStep
-from benchmarks.performance.steps import exact
-from trainers.env_texts import env_texts
 from trainers.policies.base import Policy, Sampling
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.rollout.records import Turn
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["measure_engine_use", "missing_vllm"]
 
-ENV = "math-2agent"
+AGENTS, ROUNDS = 2, 2
 USE_TARGET, LOCK_STEP_TARGET = 0.95, 1.5
 
 
 def measure_engine_use(
-    *, episodes: int = 192, slots: int = 48, hidden: int = 256, layers: int = 6, max_tokens: int = 48, repeats: int = 2
+    *, episodes: int = 192, slots: int = 48, hidden: int = 256, layers: int = 6, max_tokens: int = 96, repeats: int = 2
 ) -> list[Measurement]:
     """Measure tokens a second of the rollout, of the engine alone, and of the lock-step loop.
 
@@ -68,8 +67,7 @@ async def _measure(
     from trainers.policies.vllm_engine import VLLMEngine
 
     with tempfile.TemporaryDirectory() as folder:
-        texts = [*env_texts(ENV, tasks=episodes), "(no usable answer)"]
-        model = build_tiny_model(folder, texts=texts, hidden_size=hidden, layers=layers, max_length=1024)
+        model = build_tiny_model(folder, texts=relay_texts(AGENTS), hidden_size=hidden, layers=layers, max_length=1024)
         engine = VLLMEngine(str(model), max_num_seqs=slots)
         policy = VLLMPolicy(engine)
         best = {"rollout": 0.0, "engine": 0.0, "lock-step": 0.0}
@@ -83,7 +81,7 @@ async def _measure(
                     best = {name: max(best[name], found) for name, found in rates.items()}
         finally:
             await policy.close()
-    what = f"{episodes} episodes of 3 turns, {slots} at a time, hidden size {hidden}"
+    what = f"{episodes} episodes of {AGENTS * ROUNDS} turns, {slots} at a time, hidden size {hidden}"
     return [
         Measurement(f"vLLM alone, completion tokens, {what}", best["engine"], "/s"),
         Measurement(f"rollout / vLLM alone, {what}", best["rollout"] / best["engine"], "x", USE_TARGET),
@@ -93,7 +91,7 @@ async def _measure(
 
 async def _play(policy: Policy, episodes: int, slots: int, max_tokens: int, seed: int) -> tuple[list[Turn], float]:
     """Play episodes; returns their turns, and completion tokens a second."""
-    env: Any = llm_envs.make(ENV, grader=exact, order_enforcing=False).unwrapped
+    env = Relay(agents=AGENTS, rounds=ROUNDS)
     sampling = {"player": Sampling(temperature=1.0, max_tokens=max_tokens)}
     team = Team({"player": policy}, {"*": "player"}, sampling)
     started = time.perf_counter()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.performance.measure import Measurement
-from benchmarks.performance.relay import RELAY, register_relay
+from benchmarks.performance.relay import RELAY, register_relay, relay_texts
 
 __all__ = ["SIZES", "growth_config", "measure_growth"]
 
@@ -99,9 +99,7 @@ def _run(size: Mapping[str, int]) -> dict[str, float]:
 def _model(folder: Path, agents: int) -> str:
     from trainers.models import build_tiny_model
 
-    words = " ".join("abcdefghijklmnopqrstuvwxyz")
-    texts = [f"task 0 1 2 3 4 5 6 7 8 9\nspeaker_{number}: {words}" for number in range(agents)]
-    return str(build_tiny_model(folder, texts=texts, hidden_size=64, layers=2, max_length=4096))
+    return str(build_tiny_model(folder, texts=relay_texts(agents), hidden_size=64, layers=2, max_length=4096))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

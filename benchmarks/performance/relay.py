@@ -10,7 +10,7 @@ from llm_envs.registration import register, registry
 from llm_envs.rewards import shared
 from llm_envs.tasks import ListTaskSet, Task
 
-__all__ = ["RELAY", "Relay", "register_relay"]
+__all__ = ["RELAY", "Relay", "register_relay", "relay_texts"]
 
 RELAY = "relay-v0"
 TASKS = 8192
@@ -56,6 +56,12 @@ class Relay(TextEnv):
 
     def _oracle(self, agent: str) -> str:
         return next(word for word in ("a", "b", "c", "d") if zlib.crc32(word.encode()) % 2)
+
+
+def relay_texts(agents: int) -> list[str]:
+    """Texts that hold all words which a model needs here, and few others: its answers are short."""
+    words = " ".join("abcdefghijklmnopqrstuvwxyz")
+    return [f"task 0 1 2 3 4 5 6 7 8 9\nspeaker_{number}: {words}" for number in range(agents)]
 
 
 def register_relay() -> None:

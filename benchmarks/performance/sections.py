@@ -63,7 +63,7 @@ SECTIONS: Mapping[str, Section] = {
     "retrieval": Section("Retrieval", "BM25 in process and over HTTP.", lambda seconds: measure_retrieval()),
     "engine": Section(
         "Use of a vLLM engine",
-        "The rollout of a three-turn team through vLLM, beside the engine alone with the same prompts and lengths, all "
+        "The rollout of a four-turn team through vLLM, beside the engine alone with the same prompts and lengths, all "
         "of them known in advance; and beside a lock-step loop.",
         lambda seconds: measure_engine_use(),
     ),
