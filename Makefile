@@ -64,8 +64,8 @@ studies: setup  ## Repeat the studies in docs/studies: hours; what is done in ru
 	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_sudoku --out runs/at_grpo_sudoku
 	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path
 	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path_long --seeds 1 \
-		--arms at-grpo-shared --tokens 9000000 --learning-rate 3e-4 --warmup-updates 30 --final-learning-rate 0.1 \
-		--entropy-coef 0.005 --choose softmax --early-tokens 4000000
+		--arms pair at-grpo-shared --tokens 10000000 --learning-rate 3e-4 --warmup-updates 30 \
+		--final-learning-rate 0.1 --choose softmax --early-tokens 4000000
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and build leftovers; results in runs/ stay

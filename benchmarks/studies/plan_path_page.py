@@ -131,7 +131,7 @@ def _changed(comparison: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         for key in other
         if other[key] != comparison.get(key)
     ]
-    start = "The same warm start goes further." if other["grid_size"] == comparison["grid_size"] else ""
+    start = "A warm start of the same settings goes further." if other["grid_size"] == comparison["grid_size"] else ""
     return f"{start} Settings that are others than above: {', '.join(changed)}.".strip()
 
 
