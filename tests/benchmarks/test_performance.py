@@ -17,7 +17,7 @@ from benchmarks.performance.__main__ import main
 from benchmarks.performance.forks import LARGE, TARGETS_US, measure_forks, middle_of_an_episode
 from benchmarks.performance.games import GAMES, measure_games, missing_peers, play_script
 from benchmarks.performance.measure import Measurement, rate, rates
-from benchmarks.performance.page import page, write_page
+from benchmarks.performance.page import DOCS, page, write_page
 from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import LockStep, Recorded, ideal_seconds, measure_schedule
 from benchmarks.performance.sections import SECTIONS, Section
@@ -275,6 +275,11 @@ def test_the_page_tells_met_from_missed(
     assert "| learner / peer | 2 x | ≥ 1.5 | met |" in text
     assert "| team / peer | 1 x | ≥ 1.5 | **missed** |" in text
     assert (tmp_path / "performance.png").stat().st_size > 1000
+
+
+def test_the_page_in_the_documentation_is_that_of_its_data() -> None:
+    record = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
+    assert (DOCS / "performance.md").read_text(encoding="utf-8") == page(record)
 
 
 def test_retrieval_is_measured() -> None:

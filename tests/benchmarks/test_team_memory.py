@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,14 @@ def test_the_arms_are_run_and_compared(tmp_path: Path) -> None:
     assert all(row.value > 0 for row in rows)
     (bound,) = [row for row in rows if row.target is not None]
     assert bound.met  # of a tiny model nearly all is the program
+
+
+def test_an_arm_without_enough_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        killed = command[3] == "a full model a role"
+        return subprocess.CompletedProcess(command, -9 if killed else 0, '{"gib": 2.0, "seconds": 1.0}\n')
+
+    monkeypatch.setattr(team_memory.subprocess, "run", run)
+    names = [row.name for row in team_memory.measure_team_memory()]
+    assert len(names) == 4
+    assert not any("full model" in name for name in names)
