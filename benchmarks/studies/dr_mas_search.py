@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 
 from gymnasium import error
 
+from benchmarks.studies.demonstrator import Demonstrator
 from llm_envs.core import Outcome, RenderMode, TextEnv, check_rounds
 from llm_envs.parsing import InvalidAction
 from llm_envs.registration import register as register_env
 from llm_envs.registration import registry
 from llm_envs.rewards import TEAM
 from llm_envs.tasks import Draft, ListTaskSet, ProceduralTaskSet, Task, TaskSet
-from trainers.policies.base import Completion, Policy, Request, candidate_seed
-from trainers.policies.scripted import scripted_env
 
 __all__ = ["SEARCH", "CrewPolicy", "ShortSearch3Agent", "draw_links", "register"]
 
@@ -165,7 +164,7 @@ class ShortSearch3Agent(TextEnv):
         return self.task.answer if agent == "answerer_0" and seen else self.known
 
 
-class CrewPolicy(Policy):
+class CrewPolicy(Demonstrator):
     """Plays :class:`ShortSearch3Agent` with mistakes: what the warm start imitates.
 
     Args:
@@ -175,14 +174,6 @@ class CrewPolicy(Policy):
     def __init__(self, skill: float) -> None:
         super().__init__(f"crew(skill={skill:g})")
         self.skill = skill
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """Return `request.n` actions."""
-        env: Any = scripted_env(self, request)
-        return [
-            Completion(self._answer(env, request.agent, random.Random(candidate_seed(request.seed, index))), "stop")
-            for index in range(request.n)
-        ]
 
     def _answer(self, env: Any, agent: str, rng: random.Random) -> str:
         if rng.random() < self.skill:

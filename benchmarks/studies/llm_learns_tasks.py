@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import llm_envs
-from trainers.policies.base import Completion, Policy, Request, candidate_seed
-from trainers.policies.scripted import OraclePolicy, scripted_env
+from benchmarks.studies.demonstrator import Demonstrator
+from trainers.policies.scripted import OraclePolicy
 from trainers.rollout.episodes import collect, make_jobs
 from trainers.team import Team
 
@@ -45,22 +45,17 @@ def one_digit_tasks(test_pairs: int, seed: int) -> dict[str, list[dict[str, str]
     return rows
 
 
-class _Demonstrator(Policy):
+class _Solver(Demonstrator):
     r"""A solver that says ``\boxed{n}``, now and then with a wrong number."""
 
     def __init__(self, wrong: float) -> None:
         super().__init__(f"demonstrator(wrong={wrong:g})")
         self.wrong = wrong
 
-    async def generate(self, request: Request) -> list[Completion]:
-        env = scripted_env(self, request)
+    def _answer(self, env: Any, agent: str, rng: random.Random) -> str:
         right = rf"\boxed{{{env.task.answer}}}"
-        texts = []
-        for index in range(request.n):
-            rng = random.Random(candidate_seed(request.seed, index))
-            others = [text for number in range(LARGEST + 1) if (text := rf"\boxed{{{number}}}") != right]
-            texts.append(rng.choice(others) if rng.random() < self.wrong else right)
-        return [Completion(text, "stop") for text in texts]
+        others = [text for number in range(LARGEST + 1) if (text := rf"\boxed{{{number}}}") != right]
+        return rng.choice(others) if rng.random() < self.wrong else right
 
 
 def demonstrate(tasks: Path, file: Path, *, wrong: float, seed: int) -> None:
@@ -73,7 +68,7 @@ def demonstrate(tasks: Path, file: Path, *, wrong: float, seed: int) -> None:
         seed: Decides where, and which.
     """
     env: Any = llm_envs.make(ENV, tasks=str(tasks), order_enforcing=False).unwrapped
-    team = Team({"solver": _Demonstrator(wrong), "verifier": OraclePolicy()}, {role: role for role in ROLES})
+    team = Team({"solver": _Solver(wrong), "verifier": OraclePolicy()}, {role: role for role in ROLES})
     jobs = make_jobs(range(len(env.tasks)), 1, seed)
     episodes = asyncio.run(collect(env.fork, team, jobs, concurrency=16))
     with file.open("w", encoding="utf-8") as sink:

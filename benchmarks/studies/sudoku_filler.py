@@ -6,15 +6,14 @@ import random
 from math import isqrt
 from typing import Any
 
+from benchmarks.studies.demonstrator import Demonstrator
 from benchmarks.studies.short_sudoku import word
 from llm_envs.games.sudoku import Fill, Grid, geometry
-from trainers.policies.base import Completion, Policy, Request, candidate_seed
-from trainers.policies.scripted import scripted_env
 
 __all__ = ["FillerPolicy", "fills"]
 
 
-class FillerPolicy(Policy):
+class FillerPolicy(Demonstrator):
     """Plays the environments of :mod:`benchmarks.studies.short_sudoku`.
 
     Args:
@@ -27,14 +26,6 @@ class FillerPolicy(Policy):
     def __init__(self, skill: float) -> None:
         super().__init__(f"filler(skill={skill:g})")
         self.skill = skill
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """Return `request.n` lists of fills."""
-        env: Any = scripted_env(self, request)
-        return [
-            Completion(self._answer(env, request.agent, random.Random(candidate_seed(request.seed, index))), "stop")
-            for index in range(request.n)
-        ]
 
     def _answer(self, env: Any, agent: str, rng: random.Random) -> str:
         if agent == "planner_0" and getattr(env, "tool", False) and env.proposal_solves:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from benchmarks.studies.demonstrator import Demonstrator
 from llm_envs.planning.grid import MOVES, Grid
-from trainers.policies.base import Completion, Policy, Request, candidate_seed
-from trainers.policies.scripted import scripted_env
 
 __all__ = ["WalkerPolicy", "blind_walk", "sighted_walk"]
 
 
-class WalkerPolicy(Policy):
+class WalkerPolicy(Demonstrator):
     """Plays the environments of :mod:`benchmarks.studies.short_plan_path`.
 
     Args:
@@ -29,14 +28,6 @@ class WalkerPolicy(Policy):
     def __init__(self, skill: float, noise: float) -> None:
         super().__init__(f"walker(skill={skill:g},noise={noise:g})")
         self.skill, self.noise = skill, noise
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """Return `request.n` walks."""
-        env: Any = scripted_env(self, request)
-        return [
-            Completion(self._answer(env, request.agent, random.Random(candidate_seed(request.seed, index))), "stop")
-            for index in range(request.n)
-        ]
 
     def _answer(self, env: Any, agent: str, rng: random.Random) -> str:
         if agent == "planner_0" and getattr(env, "tool", False) and env.proposal_solves:
