@@ -82,7 +82,9 @@ def test_what_is_wrong_is_refused(values: dict[str, Any], message: str) -> None:
 
 
 def test_what_a_protocol_says_may_be_repeated() -> None:
-    load_suite(suite({"protocol": "dr-mas", "samples": 16, "sampling": {"temperature": 0.6}}))
+    found = load_suite(suite({"protocol": "dr-mas", "samples": 16, "sampling": {"temperature": 0.6}}))
+    (entry,) = found.entries
+    assert (entry.protocol, entry.samples, found.sampling_of(entry).temperature) == ("dr-mas", 16, 0.6)
 
 
 def test_entries_take_what_the_suite_says_and_say_it_otherwise() -> None:
