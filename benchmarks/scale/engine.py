@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Request:
 
 
 @dataclass
-class EngineBase:
+class EngineBase(ABC):
     """What engines have in common: a queue, and what is counted.
 
     Attributes:
@@ -114,8 +115,9 @@ class EngineBase:
         self.waited += self.env.now - request.arrived
         request.done.succeed()
 
+    @abstractmethod
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        raise NotImplementedError
+        """Serve the queue for ever."""
 
 
 @dataclass
