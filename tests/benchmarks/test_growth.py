@@ -9,7 +9,8 @@ import pytest
 from pettingzoo.test import api_test
 
 from benchmarks.performance import growth
-from benchmarks.performance.relay import Relay
+from benchmarks.performance.relay import RELAY, Relay
+from llm_envs.registration import registry
 
 
 @pytest.mark.parametrize(("agents", "rounds"), [(1, 1), (2, 2), (3, 4)])
@@ -49,7 +50,8 @@ def test_growth_is_counted_a_token_from_the_second_size_on(monkeypatch: pytest.M
     assert row.met is False
 
 
-def test_a_size_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_is_run(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(lambda: registry.pop(RELAY))  # other tests go through the whole registry
     assert growth.main(["2", "1", "8"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["seconds"] > 0
