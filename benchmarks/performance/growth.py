@@ -14,14 +14,13 @@ import argparse
 import asyncio
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.performance.measure import Measurement
+from benchmarks.performance.measure import Measurement, in_own_process
 from benchmarks.performance.relay import RELAY, register_relay, relay_texts
 
 __all__ = ["SIZES", "growth_config", "measure_growth"]
@@ -46,22 +45,19 @@ def measure_growth(sizes: Mapping[str, Sequence[int]] = SIZES) -> list[Measureme
     """
     rows = []
     for name, values in sizes.items():
-        found = [_run({**DEFAULTS, name: value}) for value in values]
-        for value, one in zip(values, found, strict=True):
+        tried = {value: _run({**DEFAULTS, name: value}) for value in values}
+        found = {value: one for value, one in tried.items() if one is not None}
+        for value, one in found.items():
             what = f"{name} {value:,}, update of {one['tokens']:,.0f} tokens"
             rows.append(Measurement(f"{what}: time", one["seconds"], "s"))
             rows.append(Measurement(f"{what}: memory above the start", one["mib"], "MiB"))
+        if len(found) < 2:
+            continue
         # The smallest size is all overhead: growth is counted from the next one on.
-        first, last = (found[place]["seconds"] / found[place]["tokens"] for place in (min(1, len(found) - 2), -1))
-        rows.append(
-            Measurement(
-                f"seconds a token, {name} {values[-1]:,} / {values[min(1, len(values) - 2)]:,}",
-                last / first,
-                "x",
-                TARGET,
-                at_most=True,
-            )
-        )
+        ends = [list(found)[place] for place in (min(1, len(found) - 2), -1)]
+        first, last = (found[value]["seconds"] / found[value]["tokens"] for value in ends)
+        what = f"seconds a token, {name} {ends[1]:,} / {ends[0]:,}"
+        rows.append(Measurement(what, last / first, "x", TARGET, at_most=True))
     return rows
 
 
@@ -89,11 +85,8 @@ def growth_config(model: str, agents: int, rounds: int, episodes: int) -> dict[s
     }
 
 
-def _run(size: Mapping[str, int]) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.performance.growth", *(str(size[name]) for name in DEFAULTS)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def _run(size: Mapping[str, int]) -> dict[str, float] | None:
+    return in_own_process("benchmarks.performance.growth", *(str(size[name]) for name in DEFAULTS))
 
 
 def _model(folder: Path, agents: int) -> str:

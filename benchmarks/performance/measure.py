@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Measurement", "rate", "rates"]
+__all__ = ["Measurement", "in_own_process", "rate", "rates"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,3 +84,23 @@ def rates(works: Mapping[str, Callable[[], int]], *, seconds: float, repeats: in
                 done += work()
             best[name] = max(best[name], done / elapsed)
     return best
+
+
+def in_own_process(module: str, *arguments: str) -> dict[str, float] | None:
+    """Run a module that writes figures as JSON in its last line; None, with a line in the log, where memory ran out.
+
+    Args:
+        module: Its name.
+        *arguments: Of its command line.
+
+    Raises:
+        subprocess.CalledProcessError: It has failed otherwise.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == -signal.SIGKILL:
+        logger.warning("%s needs more memory than there is: it was killed and is left out", " ".join(command[2:]))
+        return None
+    done.check_returncode()
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -9,10 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import resource
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.performance.measure import Measurement
+from benchmarks.performance.measure import Measurement, in_own_process
 
 __all__ = ["ARMS", "measure_team_memory", "team_config"]
 
@@ -32,7 +29,6 @@ ARMS = {
 }
 """Whether each role has a policy of its own, and whether policies are adapters."""
 TARGET = 1.3
-logger = logging.getLogger(__name__)
 
 
 def measure_team_memory(model: str = "smollm2-135m", *, backend: str = "vllm", updates: int = 3) -> list[Measurement]:
@@ -95,15 +91,7 @@ def team_config(arm: str, model: str, backend: str, updates: int) -> dict[str, A
 
 
 def _run(arm: str, model: str, backend: str, updates: int) -> dict[str, float] | None:
-    """What an arm took; None, with a line in the log, where the system has killed it for want of memory."""
-    command = [sys.executable, "-m", "benchmarks.performance.team_memory", arm, model, backend, str(updates)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode == -signal.SIGKILL:
-        logger.warning("%s needs more memory than there is: it was killed and is left out", arm)
-        return None
-    done.check_returncode()
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return in_own_process("benchmarks.performance.team_memory", arm, model, backend, str(updates))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance import team_memory
+from benchmarks.performance import measure, team_memory
 from trainers.config import load_config
 from trainers.env_texts import env_texts
 from trainers.models import build_tiny_model
@@ -38,7 +38,7 @@ def test_an_arm_without_enough_memory_is_left_out(monkeypatch: pytest.MonkeyPatc
         killed = command[3] == "a full model a role"
         return subprocess.CompletedProcess(command, -9 if killed else 0, '{"gib": 2.0, "seconds": 1.0}\n')
 
-    monkeypatch.setattr(team_memory.subprocess, "run", run)
+    monkeypatch.setattr(measure.subprocess, "run", run)
     names = [row.name for row in team_memory.measure_team_memory()]
     assert len(names) == 4
     assert not any("full model" in name for name in names)
