@@ -3,11 +3,11 @@
 One small adapter a backend puts the learner's weights into the policy that samples:
 
 * `HFSync`: `hf:` policies, full weights or a LoRA adapter, copied in memory.
-* `VLLMSync`: `vllm:` policies, full weights; in memory to an engine of this process, through a folder to another.
+* `VLLMSync`: `vllm:` policies, full weights; copied to an engine of this process, through vLLM's weight transfer
+  (`trainers.weight_transfer`) or a folder to one in another.
 * `VLLMLoRASync`: `vllm:` policies, a LoRA adapter under a new name for each version.
 
-`WeightSync.verify` then proves that the sampler computes with them (see `trainers.weight_check`). Weight transfer
-between GPUs is not part of this module: `VLLMSync` to another process goes through the file system.
+`WeightSync.verify` then proves that the sampler computes with them (see `trainers.weight_check`).
 
 `set_aside` copies a learner's weights, so that a sampler can be given them when the learner has gone on.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import Policy, Sampling
+from trainers.policies.vllm_async import AsyncVLLMEngine
 from trainers.weight_check import (
     CHECK_PROMPTS,
     Source,
@@ -37,6 +39,7 @@ from trainers.weight_check import (
     save_tensors,
     verify,
 )
+from trainers.weight_transfer import WeightTransfer
 
 if TYPE_CHECKING:
     import torch
@@ -229,11 +232,23 @@ class HFSync(WeightSync):
 
 
 class VLLMSync(WeightSync):
-    """Reloads full weights in a running vLLM engine."""
+    """Replaces full weights in a running vLLM engine, in the way that `VLLMPolicy.transfer` names.
+
+    Attributes:
+        transfer: vLLM's weight transfer to an engine in another process; None where weights are copied or written.
+    """
 
     def __init__(self, policy: VLLMPolicy) -> None:
         """Sync to a policy."""
         self.policy: VLLMPolicy = policy
+        asked, engine = policy.transfer, policy.engine
+        if asked == "auto" and not hasattr(os, "memfd_create"):
+            asked = "folder"
+        self.transfer = (
+            WeightTransfer(engine, asked, policy.transfer_timeout)
+            if isinstance(engine, AsyncVLLMEngine) and asked != "folder"
+            else None
+        )
 
     async def push(self, source: Source, version: int) -> None:
         """Replace the engine's weights; see `WeightSync.push`."""
@@ -249,7 +264,9 @@ class VLLMSync(WeightSync):
                 "change too: make policies whose full weights are trained with share=False, or train LoRA adapters"
             )
         tensors = named_tensors(source)
-        if engine.in_process:
+        if self.transfer is not None:
+            await self.transfer.push(tensors, version)
+        elif engine.in_process:
             await engine.reload(version, weights_iterator=iter(tensors))
         else:
             with tempfile.TemporaryDirectory(prefix="llm-envs-weights-") as folder:

@@ -6,6 +6,7 @@ Policies with the same model and the same engine options share one engine, e.g. 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,10 @@ from trainers.policies.vllm_base import Engine, import_vllm
 from trainers.policies.vllm_engine import VLLMEngine
 
 _KINDS: Mapping[str, type[VLLMEngine] | type[AsyncVLLMEngine]] = {"local": VLLMEngine, "async": AsyncVLLMEngine}
+_TRANSFERS: Mapping[str, tuple[str, ...]] = {
+    "local": ("auto", "copy"),
+    "async": ("auto", "shared", "folder", "ipc", "nccl"),
+}
 _SHARED: dict[tuple[str, str, str], Engine] = {}
 
 
@@ -56,12 +61,33 @@ def acquire_engine(model: str, *, kind: str = "local", share: bool = True, **opt
     return engine
 
 
+def check_transfer(kind: str, transfer: str, timeout_s: float) -> None:
+    """Check the way that new weights are to take to an engine; see :class:`VLLMPolicy`.
+
+    Raises:
+        PolicySpecError: There is no such way, or not to this kind of engine.
+    """
+    known = [name for names in _TRANSFERS.values() for name in names]
+    if transfer not in known:
+        raise PolicySpecError(f"transfer is {transfer!r}; it is one of {', '.join(dict.fromkeys(known))}")
+    if transfer not in _TRANSFERS.get(kind, known):
+        fix = "transfer 'auto' or an engine of this process ('local')" if transfer == "copy" else "the engine 'async'"
+        raise PolicySpecError(f"transfer {transfer!r} does not reach an engine of kind {kind!r}: use {fix}")
+    if transfer == "shared" and not hasattr(os, "memfd_create"):
+        raise PolicySpecError("transfer 'shared' needs Linux: use 'folder'")
+    if not timeout_s > 0:
+        raise PolicySpecError(f"transfer_timeout is {timeout_s!r}; it is a number of seconds above 0")
+
+
 class VLLMPolicy(Policy):
     """Samples through a vLLM engine.
 
     Attributes:
         engine: The engine, which other policies may share.
         lora: vLLM's `LoRARequest` of the adapter in use, or None for the base weights. Weight sync sets it.
+        transfer: How weight sync brings new full weights to the engine: `copy` in this process; `shared` memory, `ipc`
+            or `nccl` through vLLM's weight transfer, or a `folder`, to another; `auto` chooses.
+        transfer_timeout: Seconds that this may take.
     """
 
     def __init__(
@@ -73,6 +99,8 @@ class VLLMPolicy(Policy):
         label: str | None = None,
         system_prompt: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        transfer: str = "auto",
+        transfer_timeout: float = 300.0,
     ) -> None:
         """Use an engine; it is closed when the last policy that uses it is closed.
 
@@ -83,8 +111,12 @@ class VLLMPolicy(Policy):
             label: What runs, for reports.
             system_prompt: See `Prompter`.
             chat_template_kwargs: See `Prompter`.
+            transfer: See the attribute.
+            transfer_timeout: See the attribute.
         """
         self.engine = engine
+        self.transfer = transfer
+        self.transfer_timeout = transfer_timeout
         self.lora = lora
         self._adapter_version = 0
         super().__init__(f"vllm:{engine.model}" if name is None else name, label)
@@ -105,11 +137,21 @@ class VLLMPolicy(Policy):
         share: bool = True,
         system_prompt: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        transfer: str = "auto",
+        transfer_timeout: float = 300.0,
         **options: Any,
     ) -> VLLMPolicy:
         """Make the policy that a spec names; see `acquire_engine` for `engine`, `share` and the options."""
+        check_transfer(engine, transfer, transfer_timeout)
         running = acquire_engine(parsed.target, kind=engine, share=share, **options)
-        return cls(running, name=spec, system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs)
+        return cls(
+            running,
+            name=spec,
+            system_prompt=system_prompt,
+            chat_template_kwargs=chat_template_kwargs,
+            transfer=transfer,
+            transfer_timeout=transfer_timeout,
+        )
 
     @property
     def weight_version(self) -> int:

@@ -7,7 +7,8 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
@@ -51,6 +52,23 @@ class _Gate:
                 self._condition.notify_all()
 
 
+def _in_thread(function: Callable[[], None]) -> Future[None]:
+    """Run a function in a thread that the end of the process does not wait for."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001  (handed to who waits)
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="vllm-transfer", daemon=True).start()
+    return future
+
+
 class AsyncVLLMEngine(Engine):
     """vLLM's `AsyncLLM`: the engine runs in a process of its own, and a thread of this one talks to it."""
 
@@ -66,6 +84,7 @@ class AsyncVLLMEngine(Engine):
         self._ids = itertools.count()
         self._gate = _Gate()
         self._closed = False
+        self._broken = False
         try:
             self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
         except BaseException:
@@ -78,7 +97,7 @@ class AsyncVLLMEngine(Engine):
     @property
     def alive(self) -> bool:
         """Whether the engine serves; see `Engine.alive`."""
-        return not (self._closed or self._engine.errored)
+        return not (self._closed or self._broken or self._engine.errored)
 
     async def _build(self, options: Mapping[str, Any]) -> Any:
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -104,6 +123,7 @@ class AsyncVLLMEngine(Engine):
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         async with self._gate.shared():
+            self._check_weights()
             prompt = self.prompt(prompt_ids)
             version, output = self.weight_version, None
             stream = self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora)
@@ -121,7 +141,18 @@ class AsyncVLLMEngine(Engine):
     async def _idle(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a control call after the running requests have ended and before any other starts."""
         async with self._gate.exclusive():
+            try:
+                self._check_weights()
+            except PolicyError:
+                coroutine.close()
+                raise
             return await coroutine
+
+    def _check_weights(self) -> None:
+        if self._broken:
+            raise PolicyError(
+                f"the vLLM engine of {self.model!r} serves no more: its weights are unknown since a transfer has failed"
+            )
 
     async def rpc(self, method: str, **kwargs: Any) -> list[Any]:
         """Call a method of every worker; see `Engine.rpc`."""
@@ -134,6 +165,36 @@ class AsyncVLLMEngine(Engine):
         async def replace() -> None:
             await self._engine.collective_rpc("reload_weights", kwargs=source)
             await self._engine.collective_rpc("repack_output_head")
+            self.weight_version = version
+            self.loads += 1
+
+        await self._run(self._idle(replace()))
+
+    async def transfer(self, version: int, send: Callable[[Callable[..., list[Any]]], None], timeout_s: float) -> None:
+        """Let ``send`` replace the base weights while the engine is idle.
+
+        It runs in a thread of its own that is left behind when it takes too long: one that hangs in a GPU's library
+        cannot be stopped, but it keeps neither this call nor the end of the process waiting.
+
+        Args:
+            version: Version of the new weights.
+            send: Is given a function that calls a method of every worker by name, with keyword arguments.
+            timeout_s: Seconds that it may take.
+
+        Raises:
+            TimeoutError: It took longer.
+            Exception: What ``send`` has raised. After it, as after a timeout, the engine refuses every request.
+        """
+
+        def call(method: str, **kwargs: Any) -> list[Any]:
+            rpc = self._engine.collective_rpc(method, kwargs=kwargs)
+            found: list[Any] = asyncio.run_coroutine_threadsafe(rpc, self._loop).result(timeout_s)
+            return found
+
+        async def replace() -> None:
+            self._broken = True
+            await asyncio.wait_for(asyncio.wrap_future(_in_thread(lambda: send(call))), timeout_s)
+            self._broken = False
             self.weight_version = version
             self.loads += 1
 

@@ -111,7 +111,7 @@ def engine_args(model: str, options: Mapping[str, Any]) -> Any:
     unknown = sorted(set(options) - set(AsyncEngineArgs.__dataclass_fields__))
     if unknown:
         raise PolicyError(f"vLLM has no engine option {', '.join(map(repr, unknown))}; vllm.EngineArgs lists them")
-    fixed = sorted({"model", "logprobs_mode", "worker_extension_cls"} & set(options))
+    fixed = sorted({"model", "logprobs_mode", "worker_extension_cls", "weight_transfer_config"} & set(options))
     if fixed:
         raise PolicyError(f"engine option {', '.join(map(repr, fixed))} is set by the policy and cannot be changed")
     return AsyncEngineArgs(**{**arguments, **options})

@@ -6,6 +6,7 @@ vLLM mixes `WorkerExtension` into its worker class (`worker_extension_cls`), so 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,34 @@ class WorkerExtension:
     """Methods that are added to vLLM's worker. `self` is the worker."""
 
     model_runner: Any
+    vllm_config: Any
+    device: torch.device
+    weight_transfer_engine: Any
+    update_weights: Any
+
+    def transfer_device(self) -> str | None:
+        """Return the identity of the worker's GPU, the same in every process; None without one."""
+        on_gpu = self.device.type == "cuda"
+        return str(torch.cuda.get_device_properties(self.device).uuid) if on_gpu else None
+
+    def open_weight_transfer(self, backend: str) -> None:
+        """Open this end of vLLM's weight transfer, as an engine that is started with a `weight_transfer_config` does.
+
+        Here it is opened once the other end is known: which back end fits depends on where the learner is.
+        """
+        from vllm.config.weight_transfer import WeightTransferConfig
+        from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+        from trainers.policies import vllm_shared
+
+        vllm_shared.register()
+        self.weight_transfer_engine = WeightTransferEngineFactory.create_engine(
+            WeightTransferConfig(backend=backend), self.vllm_config, self.device, self.model_runner.get_model()
+        )
+
+    def update_pickled_weights(self, pickled: bytes) -> None:
+        """Receive weights whose description was pickled by the process that has started this one."""
+        self.update_weights(pickle.loads(pickled))  # noqa: S301  (our own parent's)
 
     def repack_output_head(self) -> bool:
         """Pack the output head's weights again; return whether there was anything to pack.
