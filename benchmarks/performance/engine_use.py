@@ -1,11 +1,14 @@
 """How much of a vLLM engine a multi-agent rollout uses, beside the engine alone and beside a lock-step loop.
 
 The rollout plays :mod:`benchmarks.performance.relay` with a small model of random weights and few words, whose answers
-therefore end at random, as far apart as those of language models do: every episode has four turns, each of whose
-prompts holds the answers before it, so a turn cannot be asked for before the last is done.
+therefore end at random: lengths are close to exponential, as far apart as those of language models, and the bound on
+them is far away. Every episode has four turns, each of whose prompts holds the answers before it, so a turn cannot be
+asked for before the last is done.
 The engine alone gets the same prompts *all at once*, as token ids, with the number of tokens that was generated for
 each; it has as many sequences at a time as the rollout has episodes. That is its own continuous batching, without
-anything to wait for: a bound. The lock-step loop asks for a turn of all episodes and waits for the last answer.
+anything to wait for: a bound. The lock-step loop asks for a turn of all episodes and waits for the last answer. What it
+loses depends on what a step of the engine costs: where the cost is that of its batch, as for many sequences on few
+cores, little; where it is that of reading the weights, much.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import asyncio
 import importlib.util
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.performance.measure import Measurement
@@ -31,17 +34,23 @@ if TYPE_CHECKING:
 __all__ = ["measure_engine_use", "missing_vllm"]
 
 AGENTS, ROUNDS = 2, 2
+EPISODES = {16: 192, 48: 576}
+"""Episodes of a try, by how many are played at a time: twelve rounds, since the slots run empty in the last one."""
 USE_TARGET, LOCK_STEP_TARGET = 0.95, 1.5
 
 
 def measure_engine_use(
-    *, episodes: int = 192, slots: int = 48, hidden: int = 256, layers: int = 6, max_tokens: int = 96, repeats: int = 2
+    episodes: Mapping[int, int] = EPISODES,
+    *,
+    hidden: int = 256,
+    layers: int = 6,
+    max_tokens: int = 256,
+    repeats: int = 2,
 ) -> list[Measurement]:
     """Measure tokens a second of the rollout, of the engine alone, and of the lock-step loop.
 
     Args:
-        episodes: Episodes of a try.
-        slots: Episodes, or sequences, at a time.
+        episodes: Episodes of a try, by the episodes, or sequences, at a time.
         hidden: Width of the model.
         layers: Its layers.
         max_tokens: Longest answer.
@@ -49,7 +58,10 @@ def measure_engine_use(
     """
     if importlib.util.find_spec("vllm") is None:
         return []
-    return asyncio.run(_measure(episodes, slots, hidden, layers, max_tokens, repeats))
+    rows = []
+    for slots, count in episodes.items():
+        rows += asyncio.run(_measure(count, slots, hidden, layers, max_tokens, repeats))
+    return rows
 
 
 def missing_vllm() -> list[str]:
@@ -66,19 +78,23 @@ async def _measure(
     from trainers.policies.vllm import VLLMPolicy
     from trainers.policies.vllm_engine import VLLMEngine
 
+    length = 256 + 2 * AGENTS * ROUNDS * max_tokens
     with tempfile.TemporaryDirectory() as folder:
-        model = build_tiny_model(folder, texts=relay_texts(AGENTS), hidden_size=hidden, layers=layers, max_length=1024)
+        model = build_tiny_model(
+            folder, texts=relay_texts(AGENTS), hidden_size=hidden, layers=layers, max_length=length
+        )
         engine = VLLMEngine(str(model), max_num_seqs=slots)
         policy = VLLMPolicy(engine)
         best = {"rollout": 0.0, "engine": 0.0, "lock-step": 0.0}
         try:
-            for number in range(repeats + 1):  # the first is not counted
+            await _play(policy, slots, slots, max_tokens, repeats)  # not counted
+            for number in range(repeats):
                 turns, rate = await _play(policy, episodes, slots, max_tokens, number)
                 await engine.call(lambda llm: llm.reset_prefix_cache())
                 rates = {"rollout": rate, "engine": await _feed(engine, turns, number)}
-                if number:  # lock-step needs no unmeasured try of its own
-                    _, rates["lock-step"] = await _play(LockStep(policy), slots, slots, max_tokens, number)
-                    best = {name: max(best[name], found) for name, found in rates.items()}
+                _, rates["lock-step"] = await _play(LockStep(policy), 2 * slots, slots, max_tokens, number)
+                await engine.call(lambda llm: llm.reset_prefix_cache())
+                best = {name: max(best[name], found) for name, found in rates.items()}
         finally:
             await policy.close()
     what = f"{episodes} episodes of {AGENTS * ROUNDS} turns, {slots} at a time, hidden size {hidden}"

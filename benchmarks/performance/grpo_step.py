@@ -16,6 +16,7 @@ import asyncio
 import tempfile
 import time
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +34,8 @@ __all__ = ["measure_grpo_steps"]
 ENV = "checksum-1agent-v0"
 TASKS, SAMPLES = 4, 8
 TARGET = 1.3
+STEPS = {"tiny": 15, MODEL: 3}
+"""Steps that count: a step of the tiny model takes a fraction of a second, so what disturbs one shows."""
 UNMEASURED = 1
 """Steps of a run that are not counted: they make what later ones use again."""
 
@@ -53,17 +56,15 @@ class Checksum1Agent(Math1Agent):
 
 
 def measure_grpo_steps(
-    models: tuple[str, ...] = ("tiny", MODEL),
+    steps: Mapping[str, int] = STEPS,
     *,
-    steps: int = 3,
     max_tokens: int = 32,
     backends: tuple[str, ...] = ("vllm", "hf"),
 ) -> list[Measurement]:
     """Measure seconds a token of GRPO steps, for a tiny model of random weights and for the bundled one.
 
     Args:
-        models: ``tiny``, or names of models.
-        steps: Steps that count, after the unmeasured; their median does.
+        steps: Steps that count, after the unmeasured, by model: ``tiny``, or the name of one. Their median counts.
         max_tokens: Longest answer.
         backends: Ways of ours to sample.
     """
@@ -72,8 +73,8 @@ def measure_grpo_steps(
     rows: list[Measurement] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for model in models:
-            rows += _compare(model, folder, steps, max_tokens, backends)
+        for model, count in steps.items():
+            rows += _compare(model, folder, count, max_tokens, backends)
     return rows
 
 

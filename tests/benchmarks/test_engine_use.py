@@ -20,8 +20,8 @@ def test_the_rows_say_what_was_compared(monkeypatch: pytest.MonkeyPatch) -> None
         return await feed(engine, turns, seed)
 
     monkeypatch.setattr(engine_use, "_feed", spy)
-    rows = engine_use.measure_engine_use(episodes=6, slots=3, hidden=64, layers=1, max_tokens=8, repeats=1)
-    assert [len(lengths) for lengths in fed] == [24, 24]  # the unmeasured try and the measured one
+    rows = engine_use.measure_engine_use({3: 6}, hidden=64, layers=1, max_tokens=8, repeats=1)
+    assert [len(lengths) for lengths in fed] == [24]  # all turns of the rollout, once
     assert all(1 <= length <= 8 for lengths in fed for length in lengths)
     rate, use, lock_step = rows
     assert rate.value > 0

@@ -36,7 +36,7 @@ def test_an_answer_is_worth_its_checksum() -> None:
 
 
 def test_ours_is_measured_and_learns_from_every_group() -> None:
-    found = grpo_step.measure_grpo_steps(("tiny",), steps=1, max_tokens=4, backends=("hf",))
+    found = grpo_step.measure_grpo_steps({"tiny": 1}, max_tokens=4, backends=("hf",))
     assert found[0].name.startswith("ours through hf")
     assert all(row.value > 0 for row in found)
     if importlib.util.find_spec("trl") is None:
