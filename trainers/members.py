@@ -15,12 +15,14 @@ from trainers.algorithms.loss_config import LossConfig
 from trainers.checkpoint import State
 from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.critic import Critic
+from trainers.kernels import apply_kernels, check_kernels
 from trainers.learner import Learner
 from trainers.learner_api import PolicyLearner
 from trainers.learner_config import LearnerConfig
 from trainers.lora import Bases
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
+from trainers.policy_checks import check_policies
 from trainers.policy_config import LEARNING
 from trainers.ranks import Ranks
 from trainers.team import Team
@@ -30,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 PROOF_TOKENS = 16
 """Tokens of a completion in the proof that a sampler holds the learner's weights, unless sampling ends earlier."""
-
-_LORA_OPTIONS = ("enable_lora", "max_loras", "max_lora_rank")
 
 
 @dataclass(slots=True)
@@ -177,6 +177,7 @@ def build_learner(
     from transformers import AutoModelForCausalLM
 
     policy = config.policies[name]
+    check_kernels(f"policies.{name}.kernels", policy.kernels)
     on_gpu = torch.cuda.is_available()
     # Weights that are trained are kept in float32 on a GPU too, so they are not read in less.
     half = on_gpu and policy.lora is not None
@@ -187,6 +188,7 @@ def build_learner(
         model = model.cuda()
     if bases is not None and policy.lora is not None:
         bases.share(str(policy.model), model)
+    apply_kernels(f"policies.{name}.kernels", model, policy.kernels)
     steps = policy.epochs * policy.minibatches
     settings = LearnerConfig(
         lr=policy.learning_rate,
@@ -265,42 +267,6 @@ def loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str
         if policy.backend == "vllm" and policy.lora is not None:
             groups.setdefault(engine_key(policy), []).append(policy)
     return groups
-
-
-def check_policies(config: TrainConfig) -> None:
-    """Check what can be known of the policies without loading them.
-
-    Raises:
-        ConfigError: Settings that contradict each other or would have no effect.
-    """
-    for name, policy in config.policies.items():
-        loss = config.loss_of(name)
-        where = f"policies.{name}"
-        ours = ["name", "model", "system_prompt", *(["share"] if policy.backend == "vllm" else [])]
-        ours += _LORA_OPTIONS if policy.backend == "vllm" and policy.lora is not None else ()
-        for option in ours:
-            if option in policy.engine:
-                raise ConfigError(
-                    f"{where}.engine.{option} cannot be set: it follows from the other settings of {where}"
-                )
-        if not policy.trainable:
-            if policy.loss:
-                raise ConfigError(f"{where} is frozen, so its loss has no effect. Drop one of them.")
-            if policy.lora is not None:
-                raise ConfigError(f"{where} is frozen and has a lora: nothing would ever train it. Drop one of them.")
-            continue
-        sampling = policy.sampling
-        if sampling.temperature < 1e-5:  # which samplers take for greedy
-            raise ConfigError(
-                f"{where}.sampling.temperature is {sampling.temperature:g}: a policy that learns must be "
-                "sampled, not greedy."
-            )
-        if (sampling.top_p < 1 or sampling.top_k != -1) and loss.needs_sampler_logprobs:
-            raise ConfigError(
-                f"{where}.sampling cuts the distribution (top_p {sampling.top_p}, top_k {sampling.top_k}), so the "
-                "sampler's log-probs are not the learner's. Use top_p 1 and top_k -1, or set "
-                "algorithm.loss.importance=off and reference=learner."
-            )
 
 
 def with_backend(config: TrainConfig, backend: str) -> TrainConfig:

@@ -83,6 +83,8 @@ class PolicyConfig(Section):
             for rounding.
         micro_batch_tokens: Most tokens in one forward pass; bounds memory, changes no result.
         gradient_checkpointing: Recompute activations in the backward pass; slower, less memory.
+        kernels: What computes the learner's norms, MLPs and rotary embeddings: ``torch``, or ``liger`` (fused kernels,
+            on an NVIDIA GPU).
         sampling: How its completions are drawn.
         system_prompt: A system message before the observation; None leaves none.
         engine: Options of the back end (for vLLM: engine arguments such as ``max_model_len``).
@@ -107,6 +109,7 @@ class PolicyConfig(Section):
     packing: Literal["shared", "padded"] = "shared"
     micro_batch_tokens: int = Field(4096, ge=1)
     gradient_checkpointing: bool = False
+    kernels: Literal["torch", "liger"] = "torch"
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     system_prompt: str | None = None
     engine: dict[str, Any] = Field(default_factory=dict)

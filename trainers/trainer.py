@@ -24,9 +24,10 @@ from trainers.cursor import TaskCursor
 from trainers.evaluating import Evaluator
 from trainers.folder_lock import FolderBusyError, FolderLock, busy, find_writer
 from trainers.learner import NonFiniteGradient
-from trainers.members import Member, build_team, check_policies
+from trainers.members import Member, build_team
 from trainers.models import resolve_model
 from trainers.pipeline import make_pipeline
+from trainers.policy_checks import check_policies
 from trainers.proving import Prover
 from trainers.recording import Recorder
 from trainers.rollout.records import Episode

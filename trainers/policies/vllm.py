@@ -75,7 +75,7 @@ def check_transfer(kind: str, transfer: str, timeout_s: float) -> None:
         raise PolicySpecError(f"transfer {transfer!r} does not reach an engine of kind {kind!r}: use {fix}")
     if transfer == "shared" and not hasattr(os, "memfd_create"):
         raise PolicySpecError("transfer 'shared' needs Linux: use 'folder'")
-    if not timeout_s > 0:
+    if not (isinstance(timeout_s, int | float) and timeout_s > 0):
         raise PolicySpecError(f"transfer_timeout is {timeout_s!r}; it is a number of seconds above 0")
 
 
