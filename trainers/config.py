@@ -23,6 +23,7 @@ from trainers.config_checks import Section, changed, check_fields, check_stalene
 from trainers.policies.base import PolicySpecError, parse_spec
 from trainers.policy_config import SCRIPTED, LoraConfig, PolicyConfig, SamplingConfig
 from trainers.recipe_files import ConfigError, override, read_recipe, recipe_names, separate
+from trainers.serving_config import ServingConfig, check_serving
 
 __all__ = [
     "AlgorithmConfig",
@@ -36,6 +37,7 @@ __all__ = [
     "PolicyConfig",
     "RecordConfig",
     "SamplingConfig",
+    "ServingConfig",
     "TrainConfig",
     "load_config",
     "recipe_names",
@@ -225,6 +227,7 @@ class TrainConfig(Section):
         checkpoint: Saving.
         evaluation: Held-out evaluation.
         record: Episodes that are kept for people to read.
+        serving: How engines share the devices with learners, where the run is in one process.
         cluster: Workers of the run where it is given a cluster.
         wandb: Also log to Weights & Biases under this project.
     """
@@ -251,6 +254,7 @@ class TrainConfig(Section):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluation: EvalConfig = Field(default_factory=EvalConfig)
     record: RecordConfig = Field(default_factory=RecordConfig)
+    serving: ServingConfig = Field(default_factory=ServingConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     wandb: str | None = None
 
@@ -276,6 +280,7 @@ class TrainConfig(Section):
         if self.alternate is not None:
             self._check_alternate(self.alternate)
         check_staleness(self)
+        check_serving(self)
         return self
 
     def _check_alternate(self, alternate: AlternateConfig) -> None:

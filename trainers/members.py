@@ -23,8 +23,9 @@ from trainers.lora import Bases
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
 from trainers.policy_checks import check_policies
-from trainers.policy_config import LEARNING
+from trainers.policy_config import LEARNING, engine_key
 from trainers.ranks import Ranks
+from trainers.scheduling.binding import bind_learners
 from trainers.team import Team
 from trainers.weight_sync import SyncReport, WeightSync, make_sync
 
@@ -121,12 +122,16 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
         ConfigError: Settings that do not fit each other or the model.
     """
     check_policies(config)
+    if config.serving.mode == "split":
+        bind_learners(config)
     loras = loras_by_engine(config.policies)
     bases = Bases()
     members: dict[str, Member] = {}
     try:
         for name, policy in config.policies.items():
-            sampler = make_policy(policy.spec, **sampler_options(policy, loras))
+            sampler = make_policy(
+                policy.spec, **{**sampler_options(policy, loras), **config.serving.options(name, policy)}
+            )
             members[name] = Member(name, policy, sampler)
             if policy.trainable:
                 members[name].learner, members[name].critic = build_learner(name, config, bases=bases)
@@ -251,13 +256,6 @@ def sampler_options(policy: PolicyConfig, loras: Mapping[tuple[str, str], list[P
         "max_loras": len(sharing) + 1,  # the new version of an adapter is loaded beside the old one
         "max_lora_rank": 2 ** max(3, math.ceil(math.log2(rank))),  # vLLM takes powers of two from 8 on
     }
-
-
-def engine_key(policy: PolicyConfig) -> tuple[str, str]:
-    """Policies of one key have the same base model and engine options, so their adapters can share an engine."""
-    # How prompts are written is the policy's own affair, not the engine's.
-    options = {name: value for name, value in policy.engine.items() if name != "chat_template_kwargs"}
-    return str(policy.model), repr(sorted(options.items()))
 
 
 def loras_by_engine(policies: Mapping[str, PolicyConfig]) -> dict[tuple[str, str], list[PolicyConfig]]:

@@ -1,6 +1,7 @@
 """Which weights play which batch, and what runs beside what.
 
-With ``max_staleness`` 0 (:class:`OnPolicy`) an update collects its batch, trains on it, and hands the new weights on.
+With ``max_staleness`` 0 (:class:`OnPolicy`) an update collects its batch, trains on it, and hands the new weights on;
+where engines share the devices of the learners, they sleep meanwhile (:class:`Colocated`).
 With S > 0 (:class:`Overlapped`) a second task collects ahead while the learner updates. Let version v be the weights
 after v updates, and batch u what update u (from 0) trains on. Then
 
@@ -36,7 +37,7 @@ from trainers.run_metrics import Clock
 from trainers.team import Team
 from trainers.weight_sync import can_set_aside, set_aside
 
-__all__ = ["Batch", "OnPolicy", "Overlapped", "make_pipeline"]
+__all__ = ["Batch", "Colocated", "OnPolicy", "Overlapped", "make_pipeline"]
 
 _T = TypeVar("_T")
 _NEVER = sys.maxsize
@@ -145,6 +146,37 @@ class OnPolicy:
 
     async def close(self) -> None:
         """Stop what is in flight. The cursor then stands before the tasks of a batch that was broken off."""
+
+
+class Colocated(OnPolicy):
+    """Puts the engines to sleep while the learners work.
+
+    They wake for the new weights, and take room for their caches when they have these. Weights that were discarded and
+    not trained are given again, under their own number.
+    """
+
+    async def batch(self, update: int, clock: Clock) -> Batch:
+        """Return the batch of an update when the engines that played it are asleep; see :meth:`OnPolicy.batch`."""
+        batch = await super().batch(update, clock)
+        for member in self.members.values():
+            await member.policy.sleep(self._config.serving.sleep_level)
+        clock.lap("sleep")
+        return batch
+
+    async def push(self, version: int, learning: Collection[str], clock: Clock, *, hold: bool) -> None:
+        """Wake the engines with the weights of the policies that have learned; see :meth:`OnPolicy.push`."""
+        await self._wake("weights", clock)
+        if self._config.serving.sleep_level == 2:
+            for name, member in self.members.items():
+                if name not in learning:
+                    await member.push(member.policy.weight_version)
+        await super().push(version, learning, clock, hold=hold)
+        await self._wake("kv_cache", clock)
+
+    async def _wake(self, part: str, clock: Clock) -> None:
+        for member in self.members.values():
+            await member.policy.wake([part])
+        clock.lap("wake")
 
 
 class Overlapped(OnPolicy):
@@ -326,4 +358,5 @@ def _as_elsewhere() -> None:
 
 def make_pipeline(collector: Collector, cursor: TaskCursor, config: TrainConfig) -> OnPolicy:
     """The pipeline that a configuration asks for."""
-    return (Overlapped if config.max_staleness else OnPolicy)(collector, cursor, config)
+    plain = Colocated if config.serving.mode == "colocated" else OnPolicy
+    return (Overlapped if config.max_staleness else plain)(collector, cursor, config)

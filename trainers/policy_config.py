@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from trainers.config_checks import Section
 from trainers.policies.base import PolicySpecError, Sampling, parse_spec
 
-__all__ = ["LEARNING", "LoraConfig", "PolicyConfig", "SamplingConfig"]
+__all__ = ["LEARNING", "LoraConfig", "PolicyConfig", "SamplingConfig", "engine_key"]
 
 LEARNING = ("vllm", "hf")
 """Back ends whose samplers take new weights."""
@@ -159,3 +159,10 @@ class PolicyConfig(Section):
         if self.scripted:
             return self.backend
         return f"{self.backend}:{self.model}" + (f"@{self.base_url}" if self.base_url is not None else "")
+
+
+def engine_key(policy: PolicyConfig) -> tuple[str, str]:
+    """Policies of one key have the same base model and engine options, so their adapters can share an engine."""
+    # How prompts are written is the policy's own affair, not the engine's.
+    options = {name: value for name, value in policy.engine.items() if name != "chat_template_kwargs"}
+    return str(policy.model), repr(sorted(options.items()))

@@ -24,6 +24,7 @@ _MAY_CHANGE = frozenset(
         "checkpoint",
         "evaluation",
         "record",
+        "serving",
         "cluster",
         "wandb",
     }

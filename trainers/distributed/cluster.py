@@ -12,8 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainers.config import ConfigError, TrainConfig
-from trainers.members import engine_key
-from trainers.policy_config import LEARNING, PolicyConfig
+from trainers.policy_config import LEARNING, PolicyConfig, engine_key
 from trainers.run_folder import RunError
 
 __all__ = ["Placement", "Slot", "connect", "engine_groups", "plan", "reserve"]
@@ -59,7 +58,7 @@ class Slot:
 
     Attributes:
         kind: ``learner``, ``engine`` or ``runner``.
-        owner: The policy that learns, or the group of engines; empty for a runner.
+        owner: The policy that learns, or the group of engines; empty for a runner and for an engine of a pool.
         number: Which of its kind and owner it is.
         cpus: CPUs that it holds.
         gpus: GPUs that it holds.
@@ -105,12 +104,26 @@ def plan(config: TrainConfig) -> list[Slot]:
             for number in range(cluster.learner_ranks)
         ),
         *(
-            Slot("engine", group, number, cluster.engine_cpus, cluster.engine_gpus)
-            for group in engine_groups(config.policies)
-            for number in range(cluster.engines)
+            Slot("engine", owner, number, cluster.engine_cpus, cluster.engine_gpus)
+            for owner, engines in _engines(config).items()
+            for number in range(engines)
         ),
         *(Slot("runner", "", number, cluster.runner_cpus) for number in range(cluster.runners)),
     ]
+
+
+def _engines(config: TrainConfig) -> dict[str, int]:
+    """How many engines each group has; those of a pool, which change hands, belong to none."""
+    groups = engine_groups(config.policies)
+    if config.cluster.engines != "auto":
+        return dict.fromkeys(groups, config.cluster.engines)
+    pool = config.cluster.engine_pool or 0
+    if pool < len(groups):
+        raise ConfigError(
+            f"cluster.engine_pool is {pool}, and {len(groups)} policies or groups of them need an engine each "
+            f"({', '.join(groups)}): raise it to {len(groups)} at least"
+        )
+    return {"": pool}
 
 
 def check(slots: Sequence[Slot]) -> None:

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -195,6 +196,22 @@ class Policy(ABC):
 
     def leave(self) -> None:  # noqa: B027
         """Say that an episode which joined has ended."""
+
+    async def sleep(self, level: int = 1) -> None:  # noqa: B027
+        """Give back what the policy can while nobody asks it; a request meanwhile is an error.
+
+        Nothing where there is no engine: `hf:` holds its weights and a cache only for as long as a batch runs.
+
+        Args:
+            level: 1 keeps the weights somewhere; 2 discards them, so new ones must be given before the next request.
+        """
+
+    async def wake(self, parts: Collection[str] = ("weights", "kv_cache")) -> None:  # noqa: B027
+        """Take it again. Waking what is awake does no harm.
+
+        Args:
+            parts: What wakes: `weights`, which can then be replaced, `kv_cache`, or both.
+        """
 
     async def close(self) -> None:  # noqa: B027
         """Free what the policy holds. Calling it twice does no harm."""

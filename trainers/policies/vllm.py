@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from trainers.models import resolve_model
@@ -25,6 +25,7 @@ from trainers.policies.chat import Prompter, check_length, completion_text, end_
 from trainers.policies.vllm_async import AsyncVLLMEngine
 from trainers.policies.vllm_base import Engine, import_vllm
 from trainers.policies.vllm_engine import VLLMEngine
+from trainers.policies.vllm_sleep import PARTS
 
 _KINDS: Mapping[str, type[VLLMEngine] | type[AsyncVLLMEngine]] = {"local": VLLMEngine, "async": AsyncVLLMEngine}
 _TRANSFERS: Mapping[str, tuple[str, ...]] = {
@@ -214,6 +215,14 @@ class VLLMPolicy(Policy):
             prompt_tokens=len(prompt_ids),
             completion_tokens=len(ids),
         )
+
+    async def sleep(self, level: int = 1) -> None:
+        """Put the engine to sleep, which other policies may share; see `Policy.sleep`."""
+        await self.engine.sleep(level)
+
+    async def wake(self, parts: Collection[str] = PARTS) -> None:
+        """Wake the engine; see `Policy.wake`."""
+        await self.engine.wake(parts)
 
     async def close(self) -> None:
         """Leave the engine, and stop it if no other policy uses it."""

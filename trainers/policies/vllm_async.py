@@ -7,12 +7,14 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused
+from trainers.policies.devices import on_devices
+from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused, sleeper
+from trainers.policies.vllm_sleep import PARTS
 
 _T = TypeVar("_T")
 
@@ -74,9 +76,16 @@ class AsyncVLLMEngine(Engine):
 
     in_process = False
 
-    def __init__(self, model: str, **options: Any) -> None:
-        """Start the engine's process and wait until it serves; see `VLLMEngine`."""
+    def __init__(self, model: str, *, devices: Sequence[int] | None = None, **options: Any) -> None:
+        """Start the engine's process and wait until it serves; see `VLLMEngine`.
+
+        Args:
+            model: Folder or hub id.
+            devices: The GPUs, or cores, that its process has; all of them if not given.
+            **options: vLLM's engine arguments.
+        """
         super().__init__(model)
+        self._devices = devices
         import_vllm(f"vllm:{model}")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-async", daemon=True)
@@ -92,6 +101,7 @@ class AsyncVLLMEngine(Engine):
             raise
         self.max_length = int(self._engine.model_config.max_model_len)
         self.dtype = str(self._engine.model_config.dtype).removeprefix("torch.")
+        self.sleeper = sleeper(self._engine.vllm_config)
         self.describe()
 
     @property
@@ -103,7 +113,7 @@ class AsyncVLLMEngine(Engine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         arguments = engine_args(self.model, options)
-        with contained():
+        with contained(), on_devices(self._devices):
             if arguments.enforce_eager:
                 os.environ["TORCH_COMPILE_DISABLE"] = "1"  # for the child, see VLLMEngine._step
             return AsyncLLM.from_engine_args(arguments)
@@ -124,6 +134,7 @@ class AsyncVLLMEngine(Engine):
 
         async with self._gate.shared():
             self._check_weights()
+            self.sleep_state.check_request(self.loads)
             prompt = self.prompt(prompt_ids)
             version, output = self.weight_version, None
             stream = self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora)
@@ -163,6 +174,7 @@ class AsyncVLLMEngine(Engine):
         """Replace the base weights; see `Engine.reload`."""
 
         async def replace() -> None:
+            self.sleep_state.check_weights()
             await self._engine.collective_rpc("reload_weights", kwargs=source)
             await self._engine.collective_rpc("repack_output_head")
             self.weight_version = version
@@ -192,6 +204,7 @@ class AsyncVLLMEngine(Engine):
             return found
 
         async def replace() -> None:
+            self.sleep_state.check_weights()
             self._broken = True
             await asyncio.wait_for(asyncio.wrap_future(_in_thread(lambda: send(call))), timeout_s)
             self._broken = False
@@ -200,10 +213,42 @@ class AsyncVLLMEngine(Engine):
 
         await self._run(self._idle(replace()))
 
+    async def sleep(self, level: int = 1) -> None:
+        """Give back memory; see `Engine.sleep`."""
+        self.check_sleep(level)
+
+        async def fall_asleep() -> None:
+            if self.sleep_state.asleep:
+                return
+            if self.sleeper == "vllm":
+                await self._engine.sleep(level)
+            else:
+                await self._engine.reset_prefix_cache()  # its blocks go
+                await self._engine.collective_rpc("release_memory", kwargs={"level": level})
+            self.sleep_state.fall_asleep(level, self.loads)
+
+        await self._run(self._idle(fall_asleep()))
+
+    async def wake(self, parts: Collection[str] = PARTS) -> None:
+        """Take memory again; see `Engine.wake`."""
+
+        async def wake() -> None:
+            waking = self.sleep_state.waking(parts)
+            if not waking:
+                return
+            if self.sleeper == "vllm":
+                await self._engine.wake_up(waking)
+            else:
+                await self._engine.collective_rpc("restore_memory", kwargs={"parts": waking})
+            self.sleep_state.woken(waking)
+
+        await self._run(self._idle(wake()))
+
     async def add_lora(self, lora: Any) -> None:
         """Load an adapter; see `Engine.add_lora`."""
 
         async def add() -> None:
+            self.sleep_state.check_weights()
             await self._engine.collective_rpc("group_cpu_lora")
             await self._engine.add_lora(lora)
 

@@ -13,10 +13,11 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import MissingBackendError, PolicyError
+from trainers.policies.vllm_sleep import PARTS, SleepState
 from trainers.policies.vllm_worker import EXTENSION
 
 if TYPE_CHECKING:
@@ -114,7 +115,19 @@ def engine_args(model: str, options: Mapping[str, Any]) -> Any:
     fixed = sorted({"model", "logprobs_mode", "worker_extension_cls", "weight_transfer_config"} & set(options))
     if fixed:
         raise PolicyError(f"engine option {', '.join(map(repr, fixed))} is set by the policy and cannot be changed")
-    return AsyncEngineArgs(**{**arguments, **options})
+    given = {**arguments, **options}
+    if current_platform.is_cpu():  # where vLLM refuses it, and an engine can sleep without
+        given.pop("enable_sleep_mode", None)
+    return AsyncEngineArgs(**given)
+
+
+def sleeper(config: Any) -> str:
+    """Say who puts an engine with vLLM's configuration ``config`` to sleep: `worker` (ours), `vllm`, or nobody."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        return "worker"
+    return "vllm" if config.model_config.enable_sleep_mode else ""
 
 
 class Engine(ABC):
@@ -130,6 +143,8 @@ class Engine(ABC):
         loads: How often they have been replaced.
         in_process: Whether the model lives in this process, so tensors can be handed over without a file.
         users: Number of policies that use the engine.
+        sleep_state: What of the engine is asleep.
+        sleeper: Who puts it to sleep, see `sleeper`.
     """
 
     in_process: bool
@@ -140,6 +155,8 @@ class Engine(ABC):
         self.weight_version = 0
         self.loads = 0
         self.users = 0
+        self.sleep_state = SleepState(model)
+        self.sleeper = ""
         self.tokenizer: PreTrainedTokenizerBase
         self.generation_config: GenerationConfig | None
         self.max_length: int
@@ -197,6 +214,36 @@ class Engine(ABC):
             version: Version of the new weights.
             **source: Arguments of vLLM's `reload_weights`: `weights_iterator` (in this process only) or `weights_path`.
         """
+
+    @abstractmethod
+    async def sleep(self, level: int = 1) -> None:
+        """Give back memory once the engine is idle. Requests are refused until it is awake.
+
+        Args:
+            level: 1 frees the KV cache and, on a GPU, moves the weights to main memory; 2 discards the weights.
+
+        Raises:
+            PolicyError: If there is no such level, or the engine cannot sleep.
+        """
+
+    @abstractmethod
+    async def wake(self, parts: Collection[str] = PARTS) -> None:
+        """Take memory again. After a sleep of level 2 requests are refused until new weights were loaded.
+
+        Args:
+            parts: `weights`, `kv_cache` or both. New weights are loaded between the two, when the cache does not need
+                its room yet.
+        """
+
+    def check_sleep(self, level: int) -> None:
+        """Check that the engine can sleep at a level.
+
+        Raises:
+            PolicyError: If it cannot.
+        """
+        self.sleep_state.check_level(level)
+        if not self.sleeper:
+            raise PolicyError(f"the vLLM engine of {self.model!r} cannot sleep: start it with enable_sleep_mode=True")
 
     @abstractmethod
     async def add_lora(self, lora: Any) -> None:

@@ -8,13 +8,14 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from trainers.policies.base import PolicyError
-from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused
+from trainers.policies.vllm_base import Engine, contained, engine_args, import_vllm, refused, sleeper
+from trainers.policies.vllm_sleep import PARTS
 
 _T = TypeVar("_T")
 
@@ -143,6 +144,7 @@ class VLLMEngine(Engine):
         self.max_length = int(config.model_config.max_model_len)
         self.dtype = str(config.model_config.dtype).removeprefix("torch.")
         self._eager = bool(config.model_config.enforce_eager)
+        self.sleeper = sleeper(config)
         return engine
 
     def _turn(self) -> bool:
@@ -188,12 +190,14 @@ class VLLMEngine(Engine):
                     result = item.function()
                 item.future.set_result(result)
                 return
+            self.sleep_state.check_request(self.loads)
             request_id = str(next(self._ids))
             self._engine.add_request(request_id, self.prompt(item.prompt_ids), item.params, lora_request=item.lora)
             item.version = self.weight_version
             self._running[request_id] = item
         except Exception as error:  # noqa: BLE001  (the failure of one item, handed to who waits for it)
-            item.future.set_exception(error if isinstance(item, _Call) else refused(self.model, error))
+            ours = isinstance(item, _Call) or isinstance(error, PolicyError)
+            item.future.set_exception(error if ours else refused(self.model, error))
 
     def _abort_cancelled(self) -> None:
         ids = [request_id for request_id, item in self._running.items() if item.cancelled]
@@ -255,6 +259,7 @@ class VLLMEngine(Engine):
         """Replace the base weights; see `Engine.reload`."""
 
         def replace(engine: Any) -> None:
+            self.sleep_state.check_weights()
             engine.collective_rpc("reload_weights", kwargs=source)
             engine.collective_rpc("repack_output_head")
             self.weight_version = version
@@ -262,10 +267,42 @@ class VLLMEngine(Engine):
 
         await self.call(replace)
 
+    async def sleep(self, level: int = 1) -> None:
+        """Give back memory; see `Engine.sleep`."""
+        self.check_sleep(level)
+
+        def fall_asleep(engine: Any) -> None:
+            if self.sleep_state.asleep:
+                return
+            if self.sleeper == "vllm":
+                engine.sleep(level)
+            else:
+                engine.reset_prefix_cache()  # its blocks go
+                engine.collective_rpc("release_memory", kwargs={"level": level})
+            self.sleep_state.fall_asleep(level, self.loads)
+
+        await self.call(fall_asleep)
+
+    async def wake(self, parts: Collection[str] = PARTS) -> None:
+        """Take memory again; see `Engine.wake`."""
+
+        def wake(engine: Any) -> None:
+            waking = self.sleep_state.waking(parts)
+            if not waking:
+                return
+            if self.sleeper == "vllm":
+                engine.wake_up(waking)
+            else:
+                engine.collective_rpc("restore_memory", kwargs={"parts": waking})
+            self.sleep_state.woken(waking)
+
+        await self.call(wake)
+
     async def add_lora(self, lora: Any) -> None:
         """Load an adapter; see `Engine.add_lora`."""
 
         def add(engine: Any) -> None:
+            self.sleep_state.check_weights()
             engine.collective_rpc("group_cpu_lora")
             engine.add_lora(lora)
 

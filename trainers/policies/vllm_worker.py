@@ -87,6 +87,18 @@ class WorkerExtension:
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
         return True
 
+    def release_memory(self, level: int) -> int:
+        """Sleep on a CPU; see :func:`trainers.policies.vllm_sleep.release`."""
+        from trainers.policies import vllm_sleep
+
+        return vllm_sleep.release(self, level)
+
+    def restore_memory(self, parts: Sequence[str]) -> None:
+        """Wake on a CPU; see :func:`trainers.policies.vllm_sleep.restore`."""
+        from trainers.policies import vllm_sleep
+
+        vllm_sleep.restore(self, parts)
+
     def group_cpu_lora(self) -> None:
         """Let adapters be computed a matrix product each; see :mod:`trainers.policies.vllm_cpu_lora`."""
         from trainers.policies import vllm_cpu_lora
