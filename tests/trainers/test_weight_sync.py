@@ -25,6 +25,7 @@ from trainers.weight_sync import (
     SyncReport,
     VLLMLoRASync,
     VLLMSync,
+    WeightSync,
     WeightSyncError,
     forward_logprobs,
     make_sync,
@@ -398,9 +399,42 @@ class TestVLLM:
 # vLLM in a process of its own
 
 
+async def check_ways(policy: VLLMPolicy, sync: WeightSync, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's transfer and a folder, one after the other; a tensor that is lost on the way is found and named."""
+    from trainers.policies import vllm_shared
+
+    assert isinstance(sync, VLLMSync)
+    assert sync.transfer is not None
+    assert sync.transfer.backend == "shared"
+    policy.transfer = "folder"
+    folder = VLLMSync(policy)
+    for version, way in enumerate((sync, folder, sync), start=2):
+        shift(model, seed=version)
+        await way.push(model, version)
+        assert (await way.verify(model)).max_abs_diff < 2e-5
+        assert policy.weight_version == version
+    write = vllm_shared._write
+
+    def lose(info: Any, source: Any) -> None:
+        write(info, source)
+        whole = torch.from_file(info.path, shared=True, size=info.size, dtype=torch.uint8)
+        start = info.offsets[info.names.index("model.layers.1.mlp.down_proj.weight")]
+        whole[start : start + 4096] = 0
+
+    monkeypatch.setattr(vllm_shared, "_write", lose)
+    shift(model)
+    await sync.push(model, 7)
+    with pytest.raises(WeightSyncError) as caught:
+        await sync.verify(model)
+    assert caught.value.groups == ("mlp layers",)
+    monkeypatch.undo()
+    await sync.push(model, 8)
+    await sync.verify(model)
+
+
 @pytest.mark.vllm
 @pytest.mark.slow
-async def test_async_engine(tied: Path) -> None:
+async def test_async_engine(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything once, because the start of the process takes long: answers, weights, proof, failure, abort, end."""
     from vllm.lora.request import LoRARequest
     from vllm.sampling_params import SamplingParams
@@ -421,6 +455,7 @@ async def test_async_engine(tied: Path) -> None:
     await sync.push(model, 1)
     assert (await sync.verify(model)).max_abs_diff < 2e-5
     assert policy.weight_version == 1
+    await check_ways(policy, sync, model, monkeypatch)
     task = asyncio.ensure_future(policy.generate(Request("go", "a_0", Sampling(max_tokens=900), seed=0)))
     await asyncio.sleep(0.1)
     task.cancel()
@@ -429,6 +464,11 @@ async def test_async_engine(tied: Path) -> None:
     await asyncio.wait_for(policy.generate(asked[0]), timeout=30)
     with pytest.raises(PolicyError, match="LoRA is not enabled"):
         await policy.engine.generate((3, 4), SamplingParams(max_tokens=1), LoRARequest("a", 1, "nowhere"))
+    name, tensor = named_tensors(model)[0]
+    with pytest.raises(WeightSyncError, match="version 9 by 'shared'"):
+        await sync.push([(name, tensor[:, :3])], 9)
+    with pytest.raises(PolicyError, match="its weights are unknown"):
+        await policy.generate(asked[0])
     await policy.close()
     with pytest.raises(PolicyError, match="is closed"):
         await policy.generate(asked[0])
