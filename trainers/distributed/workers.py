@@ -71,6 +71,12 @@ class RayWorkers(Workers):
                 f"max_staleness is {config.max_staleness}: on a cluster an update waits for its batch. Set it to 0, or "
                 "run without --cluster"
             )
+        for name, policy in config.policies.items():
+            if policy.engine.get("transfer") in ("ipc", "nccl"):
+                raise ConfigError(
+                    f"policies.{name}.engine.transfer is {policy.engine['transfer']!r}: on a cluster weights come to "
+                    "engines through the object store. Drop it, or run without --cluster"
+                )
         check(plan(config))
 
     async def build(self, config: TrainConfig, scratch: Path) -> dict[str, Member]:
