@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainers.config_checks import Section
 
@@ -16,7 +16,11 @@ class ClusterConfig(Section):
 
     Attributes:
         runners: Processes that play episodes.
-        engines: Copies of each sampler (policies whose adapters share an engine count as one).
+        engines: Copies of each sampler (policies whose adapters share an engine count as one); ``auto`` divides
+            ``engine_pool`` among them by the load that they are measured to have.
+        engine_pool: Engines in all, with ``engines: auto``.
+        balance_every: With ``auto``: updates that are measured before engines may change hands.
+        balance_gain: With ``auto``: share of the predicted seconds of a rollout that a change must save.
         learner_ranks: Processes over which the weights and moments of each policy that learns are divided.
         runner_cpus: CPUs that a runner holds.
         engine_cpus: CPUs that an engine holds.
@@ -30,7 +34,10 @@ class ClusterConfig(Section):
     """
 
     runners: int = Field(1, ge=1)
-    engines: int = Field(1, ge=1)
+    engines: Literal["auto"] | Annotated[int, Field(ge=1)] = 1
+    engine_pool: int | None = Field(None, ge=1)
+    balance_every: int = Field(5, ge=1)
+    balance_gain: float = Field(0.1, ge=0, lt=1)
     learner_ranks: int = Field(1, ge=1)
     runner_cpus: float = Field(1.0, gt=0)
     engine_cpus: float = Field(1.0, gt=0)
@@ -40,3 +47,12 @@ class ClusterConfig(Section):
     spread: Literal["pack", "spread"] = "pack"
     attempts: int = Field(5, ge=1)
     start_timeout: float = Field(300.0, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> ClusterConfig:
+        if self.engines == "auto" and self.engine_pool is None:
+            raise ValueError("engine_pool is missing: with `engines: auto` it says how many there are in all")
+        for name in ("engine_pool", "balance_every", "balance_gain"):
+            if self.engines != "auto" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has no effect with `engines: {self.engines}`: write `engines: auto`")
+        return self

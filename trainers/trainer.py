@@ -220,6 +220,9 @@ class Trainer:
         learning = self.config.learning(self.update)
         batch = await self._pipeline.batch(self.update, clock)
         episodes = batch.episodes
+        balanced = await self._workers.balance()
+        if balanced:
+            clock.lap("balance")
         versions = self._pipeline.versions(self.update)
         compared = await self._pipeline.run(
             lambda: self._updater.compare(episodes, self.members, learning, versions),
@@ -238,7 +241,7 @@ class Trainer:
             if self._recorder.is_due(self.update + 1, last=True):
                 record()
             raise
-        metrics = compared.metrics | batch.metrics | learned
+        metrics = compared.metrics | batch.metrics | learned | balanced
         self.update, self.tokens = self.update + 1, self.tokens + batch.tokens
         if self._recorder.is_due(self.update, last=self._finished()):
             record()

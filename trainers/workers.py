@@ -48,6 +48,14 @@ class Workers:
         """Play all jobs and return their episodes in the order of ``jobs``; see :func:`~.episodes.collect`."""
         return await collect(make_env, team, jobs, concurrency=concurrency, on_episode=on_episode, run=run)
 
+    async def balance(self) -> dict[str, float]:
+        """Give devices to who needs them more, between the batch that was just collected and its update.
+
+        Returns:
+            Metrics; none where all is in this process and stays where it is.
+        """
+        return {}
+
     async def close(self, members: dict[str, Member]) -> None:
         """Close the policies and free what they were placed on."""
         await close_members(members)

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from llm_envs.tasks import stable_hash
 from trainers.distributed.pool import Pool, WorkersLostError
 from trainers.policies.base import Completion, Policy, PolicyError, Request, make_policy
 from trainers.quiet import quieten_libraries
+from trainers.scheduling.load import BusyTime
 from trainers.weight_sync import SyncReport, WeightSync, make_sync
 
-__all__ = ["Engine", "EnginePolicy", "EngineSync", "Sampler", "Weights"]
+__all__ = ["Engine", "EnginePolicy", "EngineSync", "Engines", "Sampler", "Weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,19 @@ class Weights:
     refs: list[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Which engines there are.
+
+    Attributes:
+        generation: How often they have changed.
+        actors: The engines of each group.
+    """
+
+    generation: int
+    actors: Mapping[str, Sequence[Any]]
+
+
 class Engine:
     """The actor. It holds the policies of one group.
 
@@ -75,6 +89,7 @@ class Engine:
         self._syncs: dict[str, WeightSync] = {}
         self._versions: dict[str, int] = {}
         self._locks = {name: asyncio.Lock() for name in samplers}
+        self._busy = BusyTime()
         self._scratch = tempfile.TemporaryDirectory(prefix="llm-envs-engine-")
 
     async def ready(self) -> dict[str, Any]:
@@ -86,7 +101,18 @@ class Engine:
     async def generate(self, name: str, request: Request, weights: Weights | None) -> list[Completion]:
         """Answer a request with the weights that it asks for."""
         await self.load(name, weights)
-        return await self._policies[name].generate(request)
+        tokens = 0
+        self._busy.begin()
+        try:
+            completions = await self._policies[name].generate(request)
+            tokens = sum(completion.completion_tokens or 0 for completion in completions)
+        finally:
+            self._busy.end(tokens)
+        return completions
+
+    async def usage(self) -> tuple[float, int]:
+        """Return in how many seconds there were requests to answer, and the tokens sampled, since the last call."""
+        return self._busy.take()
 
     async def load(self, name: str, weights: Weights | None) -> None:
         """Give a policy weights, unless it has them or newer ones."""

@@ -89,6 +89,19 @@ class Pool:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever needs it will ask
             self._down[index] = task
 
+    def replace(self, actors: Sequence[Any]) -> None:
+        """Send calls to other workers from now on.
+
+        Raises:
+            RuntimeError: A call is under way.
+        """
+        if any(self._load):
+            raise RuntimeError(f"{sum(self._load)} calls of {self._what}s are under way, which are to be replaced")
+        self.close()
+        self._down.clear()
+        self.actors = list(actors)
+        self._load = [0] * len(self.actors)
+
     def close(self) -> None:
         """Wait for nobody any more."""
         for task in self._down.values():
@@ -102,7 +115,7 @@ class Pool:
             raise _cause(error) from error
         except RayActorError as error:
             raise WorkersLostError(f"{self._what} {index} could not be restarted: {error}") from error
-        del self._down[index]
+        self._down.pop(index, None)
 
 
 def _cause(error: RayTaskError) -> BaseException:

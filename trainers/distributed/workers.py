@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from trainers.config import ConfigError, TrainConfig
 from trainers.distributed import runners as runner_module
 from trainers.distributed.cluster import Placement, check, connect, engine_groups, plan, reserve
-from trainers.distributed.engines import Engine, EnginePolicy, EngineSync, Sampler
+from trainers.distributed.engines import Engine, EnginePolicy, Engines, EngineSync, Sampler
 from trainers.distributed.learners import RayLearner
 from trainers.distributed.pool import Pool
 from trainers.distributed.runners import Runner
@@ -24,6 +24,7 @@ from trainers.rollout.episodes import RunEpisode, run_episode
 from trainers.rollout.player import Job
 from trainers.rollout.records import Episode
 from trainers.run_folder import RunError
+from trainers.scheduling.load import Balancer
 from trainers.team import Team
 from trainers.workers import Workers
 
@@ -48,11 +49,16 @@ class RayWorkers(Workers):
     """
 
     runners: Pool
+    _config: TrainConfig
 
     def __init__(self, address: str) -> None:
         self._connected = connect(address)
         self._placement: Placement | None = None
         self.engines: dict[str, Pool] = {}
+        self._balancer: Balancer | None = None
+        self._samplers: dict[str, dict[str, Sampler]] = {}
+        self._generation = 0
+        self._load: dict[str, tuple[float, int]] = {}
         self.learners: dict[str, RayLearner] = {}
 
     def check(self, config: TrainConfig) -> None:
@@ -70,6 +76,11 @@ class RayWorkers(Workers):
             raise ConfigError(
                 f"max_staleness is {config.max_staleness}: on a cluster an update waits for its batch. Set it to 0, or "
                 "run without --cluster"
+            )
+        if config.serving.mode != "resident":
+            raise ConfigError(
+                f"serving.mode is {config.serving.mode!r}: on a cluster engines and learners hold devices of their own "
+                "(cluster.engine_gpus, cluster.learner_gpus). Drop it, or run without --cluster"
             )
         for name, policy in config.policies.items():
             if policy.engine.get("transfer") in ("ipc", "nccl"):
@@ -91,8 +102,9 @@ class RayWorkers(Workers):
     async def _build(self, config: TrainConfig, placement: Placement) -> dict[str, Member]:
         groups = engine_groups(config.policies)
         loras = loras_by_engine(config.policies)
-        for group, names in groups.items():
-            samplers = {
+        self._config = config
+        self._samplers = {
+            group: {
                 name: Sampler(
                     config.policies[name].spec,
                     sampler_options(config.policies[name], loras),
@@ -100,11 +112,14 @@ class RayWorkers(Workers):
                 )
                 for name in names
             }
-            actors = [
-                self._actor(Engine, placement, "engine", group, number, config).remote(samplers, config.threads)
-                for number in range(config.cluster.engines)
-            ]
-            self.engines[group] = Pool(actors, "engine", config.cluster.attempts)
+            for group, names in groups.items()
+        }
+        cluster = config.cluster
+        if cluster.engine_pool is not None:
+            self._balancer = Balancer(list(groups), cluster.engine_pool, cluster.balance_every, cluster.balance_gain)
+        for group in groups:
+            numbers = range(cluster.engines) if cluster.engines != "auto" else self._numbers(group)
+            self.engines[group] = Pool([self._engine(group, n) for n in numbers], "engine", cluster.attempts)
         self.learners = {
             name: RayLearner(name, config, placement) for name, policy in config.policies.items() if policy.trainable
         }
@@ -115,9 +130,8 @@ class RayWorkers(Workers):
         for where in found.result():
             labels |= where[0]["labels"]
         pools = {name: self.engines[group] for group, names in groups.items() for name in names}
-        handles = {name: (labels[name], pool.actors) for name, pool in pools.items()}
         actors = [
-            self._actor(Runner, placement, "runner", "", number, config).remote(config, handles)
+            self._actor(Runner, "runner", "", number).remote(config, {name: labels[name] for name in pools})
             for number in range(config.cluster.runners)
         ]
         self.runners = Pool(actors, "runner", config.cluster.attempts)
@@ -133,12 +147,22 @@ class RayWorkers(Workers):
                 members[name].learner, members[name].sync = self.learners[name], EngineSync(sampler)
         return members
 
-    def _actor(self, cls: type, placement: Placement, kind: str, owner: str, number: int, config: TrainConfig) -> Any:
+    def _actor(self, cls: type, kind: str, owner: str, number: int) -> Any:
+        assert self._placement is not None  # noqa: S101  (for the type checker)
         return ray.remote(cls).options(
-            **placement.options(kind, owner, number),
+            **self._placement.options(kind, owner, number),
             max_restarts=-1,
-            max_concurrency=max(1000, config.concurrency + 8),
+            max_concurrency=max(1000, self._config.concurrency + 8),
         )
+
+    def _engine(self, group: str, number: int) -> Any:
+        """Start an engine of a group, in its own slot or in one of the pool's."""
+        owner = group if self._balancer is None else ""
+        return self._actor(Engine, "engine", owner, number).remote(self._samplers[group], self._config.threads)
+
+    def _numbers(self, group: str) -> list[int]:
+        """The slots of the pool that a group has."""
+        return [] if self._balancer is None else self._balancer.numbers(group)
 
     async def play(
         self,
@@ -151,9 +175,59 @@ class RayWorkers(Workers):
         run: RunEpisode = run_episode,
     ) -> list[Episode]:
         """Have all jobs played by the runners, which make their own environments."""
-        return await runner_module.play(
-            self.runners, team, jobs, concurrency=concurrency, on_episode=on_episode, run=run
+        await self._usage()  # of proofs and evaluations
+        engines = Engines(self._generation, {group: pool.actors for group, pool in self.engines.items()})
+        episodes = await runner_module.play(
+            self.runners, team, jobs, engines, concurrency=concurrency, on_episode=on_episode, run=run
         )
+        for group, (seconds, tokens) in (await self._usage()).items():
+            so_far = self._load.get(group, (0.0, 0))
+            self._load[group] = so_far[0] + seconds, so_far[1] + tokens
+        return episodes
+
+    async def _usage(self) -> dict[str, tuple[float, int]]:
+        """Seconds in which the engines of each group had requests, all together, and the tokens that they sampled."""
+        found = {}
+        for group, pool in self.engines.items():
+            each = await asyncio.gather(*(pool.call("usage", only=i) for i in range(len(pool.actors))))
+            found[group] = sum(seconds for seconds, _ in each), sum(tokens for _, tokens in each)
+        return found
+
+    async def balance(self) -> dict[str, float]:
+        """Say what engines have done for the batch that was just collected; with a pool, let some change hands."""
+        load, self._load = self._load, {}
+        metrics = {}
+        for group, (seconds, tokens) in load.items():
+            metrics[f"time/engine_busy_s/{group}"] = seconds
+            metrics[f"time/engine_tokens_per_s/{group}"] = tokens / seconds if seconds > 0 else 0.0
+            metrics[f"time/engines/{group}"] = float(len(self.engines[group].actors))
+        if self._balancer is not None:
+            held = dict(self._balancer.held)
+            changed = self._balancer.measured({group: seconds for group, (seconds, _) in load.items()})
+            if changed:
+                await self._move(held, changed)
+        return metrics
+
+    async def _move(self, held: dict[int, str], changed: dict[int, str]) -> None:
+        """End engines and start those of other groups in their room; they are given weights as all the others are.
+
+        Args:
+            held: The group that each slot had.
+            changed: The group that some have now.
+        """
+        at = {
+            number: actor
+            for group, pool in self.engines.items()
+            for number, actor in zip(sorted(n for n, own in held.items() if own == group), pool.actors, strict=True)
+        }
+        for number in changed:
+            ray.kill(at[number])
+        started = {number: self._engine(group, number) for number, group in changed.items()}
+        at |= started
+        for group, pool in self.engines.items():
+            pool.replace([at[number] for number in self._numbers(group)])
+        self._generation += 1
+        await _ready(list(started.values()))
 
     async def close(self, members: dict[str, Member]) -> None:
         """End all workers and give their room back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 import signal
 
@@ -15,6 +16,7 @@ import ray
 from trainers.config import ConfigError, load_config
 from trainers.distributed.learners import RayLearner
 from trainers.distributed.workers import RayWorkers
+from trainers.tracking import read_metrics
 from trainers.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -147,6 +149,26 @@ def test_a_run_moves_between_a_cluster_and_one_process(cluster, config, tmp_path
     moved = run(config(updates=3, **values), tmp_path / "moved", resume=True)
     assert_same_run(moved, alone, runs)
     assert (moved / "models" / "everyone" / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_engines_go_to_the_policy_that_is_loaded(cluster, recipe, tmp_path, runs, caplog):
+    """The solver writes 16 times as many tokens as the verifier; an engine moves, and the run is the same."""
+    pool = {"runners": 1, "engines": "auto", "engine_pool": 4, "balance_every": 1}
+    values = recipe({"learning_rate": 0.003}, updates=3, cluster=pool, threads=1, record={"every": 1, "episodes": 16})
+    values["policies"]["solver"]["sampling"] = {"max_tokens": 32}
+    settings = load_config(values)
+    alone = run(settings, tmp_path / "alone")
+    workers = RayWorkers("auto")
+    with caplog.at_level(logging.INFO):
+        distributed = run(settings, tmp_path / "distributed", workers)
+    assert_same_run(distributed, alone, runs)
+    rows = read_metrics(distributed)
+    shares = [(row["time/engines/solver"], row["time/engines/verifier"]) for row in rows]
+    assert shares[0] == (2, 2)  # of the batch that was measured
+    assert shares[1:] == [(3, 1), (3, 1)]
+    assert all(row["time/engine_busy_s/solver"] > row["time/engine_busy_s/verifier"] > 0 for row in rows)
+    assert "solver 2 -> 3, verifier 2 -> 1" in caplog.text
+    assert {name: len(pool.actors) for name, pool in workers.engines.items()} == {"solver": 3, "verifier": 1}
 
 
 def test_what_does_not_fit_is_refused_with_both_sides_named(cluster, config, tmp_path):

@@ -36,6 +36,28 @@ def test_there_is_a_slot_for_every_worker(recipe):
     ]
 
 
+def test_engines_of_a_pool_belong_to_nobody(recipe, nodes):
+    cluster = {"runners": 1, "engines": "auto", "engine_pool": 3, "engine_cpus": 2}
+    found = [slot for slot in plan(load_config(recipe(cluster=cluster))) if slot.kind == "engine"]
+    assert [(slot.owner, slot.number, slot.bundle) for slot in found] == [("", n, {"CPU": 2.0}) for n in range(3)]
+    with pytest.raises(ConfigError, match=r"engine_pool is 1, and 2 policies.*\(solver, verifier\): raise it to 2"):
+        plan(load_config(recipe(cluster={**cluster, "engine_pool": 1})))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"engines": "auto"}, "engine_pool is missing"),
+        ({"engine_pool": 4}, "engine_pool has no effect with `engines: 1`"),
+        ({"engines": 2, "balance_every": 1}, "balance_every has no effect with `engines: 2`"),
+        ({"engines": "all"}, "engines"),
+    ],
+)
+def test_settings_of_a_pool_without_one_are_refused(recipe, cluster, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(recipe(cluster=cluster))
+
+
 def test_adapters_share_engines_and_scripted_players_have_none(recipe):
     values = recipe({"backend": "vllm", "lora": {"rank": 4}})
     assert engine_groups(load_config(values).policies) == {"solver": ["solver", "verifier"]}
@@ -75,6 +97,9 @@ def test_what_has_no_place_on_a_cluster_is_refused(recipe, nodes, monkeypatch):
     workers.check(load_config(recipe()))
     with pytest.raises(ConfigError, match=r"has a critic.*without --cluster"):
         workers.check(load_config(recipe(algorithm={"preset": "gae"})))
+    vllm = recipe({"backend": "vllm"}, serving={"mode": "colocated"})
+    with pytest.raises(ConfigError, match=r"serving.mode is 'colocated'.*without --cluster"):
+        workers.check(load_config(vllm))
     overlapped = recipe(max_staleness=1, uncorrected_staleness=True)
     with pytest.raises(ConfigError, match=r"max_staleness is 1.*without --cluster"):
         workers.check(load_config(overlapped))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.exceptions import RayActorError
 
+from trainers.distributed.engines import Engines
 from trainers.distributed.pool import SLACK, Pool, WorkersLostError
 from trainers.distributed.runners import play
 from trainers.policies.scripted import RandomPolicy
@@ -18,6 +19,7 @@ from trainers.run_folder import RunError
 from trainers.team import Team
 
 TEAM = Team.single(RandomPolicy())
+NO_ENGINES = Engines(0, {})
 
 
 class Method:
@@ -72,7 +74,7 @@ class Worker:
         await asyncio.sleep(0)
         return value * 2
 
-    async def _play(self, job, weights, run):
+    async def _play(self, job, served, run):
         await self._work(job.task_index)
         name = f"{job.task_index}#{job.sample}"
         return Episode(name, "env", str(job.task_index), job.task_index, "", job.sample, job.seed)
@@ -117,6 +119,24 @@ async def test_calls_of_one_home_stay_together_until_that_is_too_busy():
     await asyncio.gather(*calls)
 
 
+async def test_other_workers_get_the_calls_when_none_is_under_way():
+    first, second, third = Worker(), Worker(deaths={0}), Worker()
+    pool = Pool([first, second], "engine", attempts=3)
+    assert await pool.call("work", 1, home=1) == 2  # the second dies of it
+    pool.replace([second, third])
+    assert await pool.call("work", 2, only=0) == 4
+    assert await pool.call("work", 3, only=1) == 6
+    assert (first.calls, second.calls, third.calls) == ([1], [1, 2], [3])
+    third.hold = asyncio.Event()
+    running = asyncio.create_task(pool.call("work", 4, only=1))
+    while len(third.calls) < 2:
+        await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="1 calls of engines are under way"):
+        pool.replace([first])
+    third.hold.set()
+    assert await running == 8
+
+
 async def test_calls_without_a_home_are_spread():
     workers = [Worker() for _ in range(3)]
     for worker in workers:
@@ -143,7 +163,7 @@ def test_every_job_ends_in_one_episode_whoever_dies(deaths, tasks, concurrency):
         pool = Pool(workers, "runner", attempts=20)
         jobs = make_jobs(range(tasks), 3, seed=0)
         seen = []
-        episodes = await play(pool, TEAM, jobs, concurrency=concurrency, on_episode=seen.append, run=None)
+        episodes = await play(pool, TEAM, jobs, NO_ENGINES, concurrency=concurrency, on_episode=seen.append, run=None)
         assert [(e.task_index, e.sample) for e in episodes] == [(job.task_index, job.sample) for job in jobs]
         assert sorted(e.id for e in seen) == sorted(e.id for e in episodes)
         played = sum(len(worker.calls) for worker in workers)
@@ -155,10 +175,12 @@ def test_every_job_ends_in_one_episode_whoever_dies(deaths, tasks, concurrency):
 async def test_a_job_that_kills_its_runners_ends_the_run():
     pool = Pool([Worker(deaths=range(99))], "runner", attempts=3)
     with pytest.raises(RunError, match="3 runners died"):
-        await play(pool, TEAM, make_jobs([0], 1, 0), concurrency=1, on_episode=None, run=None)
+        await play(pool, TEAM, make_jobs([0], 1, 0), NO_ENGINES, concurrency=1, on_episode=None, run=None)
 
 
 async def test_no_job_is_given_twice():
     job = make_jobs([0], 1, 0)[0]
     with pytest.raises(ValueError, match="the same task index and sample"):
-        await play(Pool([Worker()], "runner", 1), TEAM, [job, job], concurrency=1, on_episode=None, run=None)
+        await play(
+            Pool([Worker()], "runner", 1), TEAM, [job, job], NO_ENGINES, concurrency=1, on_episode=None, run=None
+        )
