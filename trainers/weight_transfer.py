@@ -171,7 +171,7 @@ class WeightTransfer:
             self._client.call = call
             self._tensors = tensors
             try:
-                with _current_device(tensors[0][1]):
+                with _at_rest(tensors[0][1]):
                     if self._sender is None:
                         self._open(call)
                     self._sender.send_weights()
@@ -209,8 +209,17 @@ class WeightTransfer:
         )
 
 
-def _current_device(tensor: torch.Tensor) -> Any:
-    """Make the learner's GPU the current one of this thread, which vLLM's back ends read."""
+@contextlib.contextmanager
+def _at_rest(tensor: torch.Tensor) -> Iterator[None]:
+    """Make the learner's GPU the current one of this thread, with nothing left to compute on it.
+
+    vLLM's back ends take the current one, and read the weights on streams of their own that do not wait for others.
+    """
     import torch
 
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+    if not tensor.is_cuda:
+        yield
+        return
+    with torch.cuda.device(tensor.device):
+        torch.cuda.synchronize()
+        yield
