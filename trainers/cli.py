@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from llm_envs.console import PrintableFormatter, printable
 from trainers.config import ConfigError, load_config, recipe_names
 from trainers.quiet import quieten_libraries
 
@@ -53,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.resume and options.out is None:
         parser.error("--resume needs --out, the folder of the run to go on with")
     quieten_libraries()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(message)s"))  # errors quote what models and servers have said
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     run_dir = options.out or Path("runs") / f"{Path(options.config).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     try:
@@ -102,7 +105,7 @@ def _run(options: argparse.Namespace, run_dir: Path) -> int:
     except (
         CheckpointError, GradientSpike, NonFiniteGradient, OSError, PolicyError, RunError, WeightSyncError
     ) as problem:  # fmt: skip
-        sys.stderr.write(f"llm-train: the run in {run_dir} stopped: {problem}\n")
+        sys.stderr.write(f"llm-train: the run in {run_dir} stopped: {printable(str(problem))}\n")
         return 1
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -156,6 +157,22 @@ def test_a_run_that_stops_says_so_with_status_1(recipe, tmp_path, monkeypatch, c
     monkeypatch.setattr(Collector, "collect", fail)
     assert main(["--config", recipe, "--out", str(tmp_path / "run")]) == 1
     assert f"the run in {tmp_path / 'run'} stopped: nobody answers" in capsys.readouterr().err
+
+
+def test_what_a_server_said_does_not_reach_the_terminal_as_it_is(recipe, tmp_path, monkeypatch, capsys):
+    said: dict = {}
+
+    async def fail(*args, **kwargs):
+        raise RunError("the server said \x1b[31m")
+
+    monkeypatch.setattr(Collector, "collect", fail)
+    monkeypatch.setattr(logging, "basicConfig", said.update)
+    assert main(["--config", recipe, "--out", str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err
+    assert "\x1b[31m" not in error
+    assert r"the server said \x1b[31m" in error
+    record = logging.LogRecord("trainers", logging.WARNING, "", 0, "%s", ("red \x1b[31m",), None)
+    assert said["handlers"][0].format(record) == r"red \x1b[31m"
 
 
 def test_a_damaged_checkpoint_stops_the_resume(recipe, tmp_path, capsys):
