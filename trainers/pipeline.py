@@ -165,6 +165,7 @@ class Colocated(OnPolicy):
 
     async def push(self, version: int, learning: Collection[str], clock: Clock, *, hold: bool) -> None:
         """Wake the engines with the weights of the policies that have learned; see :meth:`OnPolicy.push`."""
+        _empty_cache()
         await self._wake("weights", clock)
         if self._config.serving.sleep_level == 2:
             for name, member in self.members.items():
@@ -354,6 +355,14 @@ def _as_elsewhere() -> None:
     import torch
 
     torch.get_num_threads()  # which sets what torch.set_num_threads was told
+
+
+def _empty_cache() -> None:
+    """Give back what torch keeps of a GPU's memory for the next update: engines need it before."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def make_pipeline(collector: Collector, cursor: TaskCursor, config: TrainConfig) -> OnPolicy:

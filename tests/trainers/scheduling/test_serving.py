@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from trainers.policies.devices import on_devices, present
 from trainers.policies.scripted import RandomPolicy
 from trainers.run_metrics import Clock
 from trainers.scheduling.binding import bind_learners, left_for_learners
+from trainers.tracking import read_metrics
 from trainers.trainer import Trainer
 
 CORE = max(os.sched_getaffinity(0))
@@ -134,11 +136,13 @@ class Collects:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_engines_sleep_between_a_batch_and_the_new_weights(team, level):
+def test_engines_sleep_between_a_batch_and_the_new_weights(team, level, monkeypatch):
     """Weights wake first, then come the new ones, and then the caches; level 2 brings back those that did not learn."""
     alternate = {"order": [["solver"], ["verifier"]]}
     config = load_config(team(serving={"mode": "colocated", "sleep_level": level}, alternate=alternate))
     log = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("empty"))
     members = {name: LoggedMember(name, config.policies[name], Sleeper(name, log)) for name in ("solver", "verifier")}
     pipeline = make_pipeline(Collects(log), None, config)
     assert type(pipeline) is Colocated
@@ -157,6 +161,7 @@ def test_engines_sleep_between_a_batch_and_the_new_weights(team, level):
         f"solver sleep {level}",
         f"verifier sleep {level}",
         "update",
+        "empty",  # what learners keep of a GPU for their next update
         "solver wake weights",
         "verifier wake weights",
         *(["verifier push 7"] if level == 2 else []),
@@ -264,23 +269,21 @@ def test_an_engine_and_a_learner_have_cores_of_their_own(recipe, tmp_path, vllm_
 
 @pytest.mark.vllm
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [1, 2])
-def test_engines_that_sleep_change_no_result(recipe, tmp_path, runs, vllm_policy, level):
-    """Two policies, an engine each, one episode at a time, so that batches do not depend on the clock."""
+def test_engines_that_sleep_change_no_result(recipe, tmp_path, runs, vllm_policy):
+    """One episode at a time, so that batches do not depend on the clock: all is equal to the last bit."""
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text('{"question": "Two, and two more.", "answer": "4"}\n')
-    values = recipe(
-        {**vllm_policy, "learning_rate": 0.01},
-        updates=3,
-        concurrency=1,
-        threads=1,
-        evaluation={"every": 2, "task_set": str(held_out), "split": None, "samples": 2},
-    )
-    found = {}
-    for mode in ("resident", "colocated"):
-        serving = {"mode": mode, **({"sleep_level": level} if mode == "colocated" else {})}
-        out = tmp_path / mode
+    evaluation = {"every": 2, "task_set": str(held_out), "split": None, "samples": 2}
+    values = recipe(vllm_policy, updates=3, concurrency=1, threads=1, evaluation=evaluation)
+    values["policies"] = {"everyone": values["policies"]["solver"]}
+    found = []
+    for serving in ({"mode": "resident"}, COLOCATED, DISCARD):
+        out = tmp_path / str(len(found))
         asyncio.run(Trainer(load_config({**values, "serving": serving}), out).run())
-        found[mode] = runs.metrics(out), {name: runs.weights(out, name) for name in values["policies"]}
-    assert runs.same(found["resident"][1], found["colocated"][1])
-    assert found["resident"][0] == found["colocated"][0]
+        found.append((runs.metrics(out), runs.weights(out, "everyone")))
+        assert all(("time/sleep_s" in row) == (serving["mode"] == "colocated") for row in read_metrics(out)[1:])
+    (metrics, weights), *others = found
+    assert not runs.same(weights, runs.weights_of(Path(values["policies"]["everyone"]["model"])))  # it has learned
+    for other_metrics, other_weights in others:
+        assert runs.same(weights, other_weights)
+        assert other_metrics == metrics
