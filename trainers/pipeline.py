@@ -25,61 +25,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from trainers.batch import Batch
 from trainers.collecting import Collector
 from trainers.config import TrainConfig
 from trainers.cursor import TaskCursor
 from trainers.members import Member
-from trainers.rollout.records import Episode
 from trainers.run_metrics import Clock
 from trainers.team import Team
 from trainers.weight_sync import can_set_aside, set_aside
 
-__all__ = ["Batch", "Colocated", "OnPolicy", "Overlapped", "make_pipeline"]
+__all__ = ["Colocated", "OnPolicy", "Overlapped", "make_pipeline"]
 
 _T = TypeVar("_T")
 _NEVER = sys.maxsize
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one update trains on.
-
-    Attributes:
-        update: Number of the update, from 0.
-        episodes: What was played.
-        metrics: What dynamic sampling did.
-        seconds: How long the collection took.
-        waited_s: How long it had to wait for its weights before.
-    """
-
-    update: int
-    episodes: list[Episode]
-    metrics: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    waited_s: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Completion tokens that were generated for it."""
-        return sum(turn.completion_tokens for episode in self.episodes for turn in episode.turns)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the batch as a plain JSON object."""
-        return {
-            "update": self.update,
-            "metrics": self.metrics,
-            "seconds": self.seconds,
-            "waited_s": self.waited_s,
-            "episodes": [episode.to_dict() for episode in self.episodes],
-        }
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Batch:
-        """Read back what :meth:`to_dict` returned."""
-        return cls(**{**record, "episodes": [Episode.from_dict(episode) for episode in record["episodes"]]})
 
 
 class OnPolicy:

@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainers.batch import Batch
 from trainers.config import ConfigError, PolicyConfig, load_config
 from trainers.cursor import TaskCursor
 from trainers.members import Member
-from trainers.pipeline import Batch, OnPolicy, Overlapped, make_pipeline
+from trainers.pipeline import OnPolicy, Overlapped, make_pipeline
 from trainers.policies.base import Policy
 from trainers.rollout.records import Episode, Turn
 from trainers.run_folder import RunError
