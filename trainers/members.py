@@ -184,8 +184,9 @@ def build_learner(
     policy = config.policies[name]
     check_kernels(f"policies.{name}.kernels", policy.kernels)
     on_gpu = torch.cuda.is_available()
+    bfloat16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     # Weights that are trained are kept in float32 on a GPU too, so they are not read in less.
-    half = on_gpu and policy.lora is not None
+    half = bfloat16 and policy.lora is not None
     model = AutoModelForCausalLM.from_pretrained(
         str(resolve_model(str(policy.model))), dtype=torch.bfloat16 if half else torch.float32
     )
@@ -209,7 +210,7 @@ def build_learner(
         micro_batch_tokens=policy.micro_batch_tokens,
         temperature=policy.sampling.temperature,
         gradient_checkpointing=policy.gradient_checkpointing,
-        dtype="bfloat16" if on_gpu else "float32",
+        dtype="bfloat16" if bfloat16 else "float32",
         seed=config.seed,
     )
     lora = None
