@@ -206,10 +206,18 @@ def _layout(
 
 
 def _write(info: SharedUpdateInfo, source: WeightSource) -> None:
-    """Copy the tensors to where `info` says that they are."""
-    whole = torch.from_file(info.path, shared=True, size=info.size, dtype=torch.uint8)
-    for (name, tensor), declared, offset in zip(source, info.names, info.offsets, strict=True):
-        if name != declared:
-            raise ValueError(f"the source gives {name!r} where it has declared {declared!r}")
-        size = _bytes(tensor.dtype, tensor.shape)
-        whole[offset : offset + size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    """Put the tensors where `info` says that they are.
+
+    Written, not copied into a mapping: that would clear every page first, which took twice the time.
+    """
+    descriptor = os.open(info.path, os.O_WRONLY)
+    try:
+        for (name, tensor), declared, offset in zip(source, info.names, info.offsets, strict=True):
+            if name != declared:
+                raise ValueError(f"the source gives {name!r} where it has declared {declared!r}")
+            left = memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            while left:  # a call writes 2 GiB at most
+                written = os.pwrite(descriptor, left, offset)
+                left, offset = left[written:], offset + written
+    finally:
+        os.close(descriptor)
