@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = build_tiny_model(tmp_path_factory.mktemp("wide") / "m", init_std=0.08, seed=1)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    model.resize_token_embeddings(HEAD // 4 // model.config.hidden_size)
+    model.resize_token_embeddings(HEAD // 4 // model.config.hidden_size, mean_resizing=False)
     model.save_pretrained(folder)
     return folder
 
@@ -49,11 +50,13 @@ def policy(request: pytest.FixtureRequest, wide: Path) -> Iterator[VLLMPolicy]:
 
 
 def resident(policy: VLLMPolicy) -> int:
-    """Bytes of main memory that the engine's process holds."""
+    """Bytes that the engine's process holds: in main memory, or swapped out. Pages of files are not its own."""
+    gc.collect()  # models of other tests
     mine = psutil.Process(os.getpid())
     if not policy.engine.in_process:
         (mine,) = (child for child in mine.children(recursive=True) if "EngineCore" in child.name())
-    return int(mine.memory_info().rss)
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{mine.pid}/status").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "VmSwap"))
 
 
 async def answers(policy: VLLMPolicy) -> list[Completion]:
