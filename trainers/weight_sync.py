@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -235,18 +234,16 @@ class VLLMSync(WeightSync):
     """Replaces full weights in a running vLLM engine, in the way that `VLLMPolicy.transfer` names.
 
     Attributes:
-        transfer: vLLM's weight transfer to an engine in another process; None where weights are copied or written.
+        transfer: vLLM's weight transfer to an engine in another process; None to one of this process.
     """
 
     def __init__(self, policy: VLLMPolicy) -> None:
         """Sync to a policy."""
         self.policy: VLLMPolicy = policy
-        asked, engine = policy.transfer, policy.engine
-        if asked == "auto" and not hasattr(os, "memfd_create"):
-            asked = "folder"
+        self._asked, engine = policy.transfer, policy.engine
         self.transfer = (
-            WeightTransfer(engine, asked, policy.transfer_timeout)
-            if isinstance(engine, AsyncVLLMEngine) and asked != "folder"
+            WeightTransfer(engine, self._asked, policy.transfer_timeout)
+            if isinstance(engine, AsyncVLLMEngine)
             else None
         )
 
@@ -264,10 +261,10 @@ class VLLMSync(WeightSync):
                 "change too: make policies whose full weights are trained with share=False, or train LoRA adapters"
             )
         tensors = named_tensors(source)
-        if self.transfer is not None:
-            await self.transfer.push(tensors, version)
-        elif engine.in_process:
+        if self.transfer is None:
             await engine.reload(version, weights_iterator=iter(tensors))
+        elif self._asked != "folder" and not (self._asked == "auto" and tensors[0][1].device.type == "cpu"):
+            await self.transfer.push(tensors, version)
         else:
             with tempfile.TemporaryDirectory(prefix="llm-envs-weights-") as folder:
                 save_tensors(tensors, Path(folder))

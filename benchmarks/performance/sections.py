@@ -18,6 +18,7 @@ from benchmarks.performance.retrieval import measure_retrieval
 from benchmarks.performance.schedule import measure_schedule
 from benchmarks.performance.steps import measure_grading, measure_moves, measure_steps
 from benchmarks.performance.team_memory import measure_team_memory
+from benchmarks.performance.weights import measure_weight_sync
 
 __all__ = ["SECTIONS", "Section", "missing"]
 
@@ -66,6 +67,11 @@ SECTIONS: Mapping[str, Section] = {
         "The rollout of a four-turn team through vLLM, beside the engine alone with the same prompts and lengths, all "
         "of them known in advance; and beside a lock-step loop.",
         lambda seconds: measure_engine_use(),
+    ),
+    "weights": Section(
+        "Weights to an engine",
+        "Full weights of a learner to a vLLM engine in another process: through shared memory, beside a folder.",
+        lambda seconds: measure_weight_sync(),
     ),
     "learner": Section(
         "Learner",

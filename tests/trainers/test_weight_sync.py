@@ -439,7 +439,7 @@ async def test_async_engine(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None
     from vllm.lora.request import LoRARequest
     from vllm.sampling_params import SamplingParams
 
-    policy = make_policy(f"vllm:{tied}", engine="async", share=False)
+    policy = make_policy(f"vllm:{tied}", engine="async", share=False, transfer="shared")
     assert isinstance(policy, VLLMPolicy)
     model, sync = learner(tied), make_sync(policy)
     asked = [Request(f"word {index}", "a_0", Sampling(max_tokens=16), seed=index) for index in range(8)]

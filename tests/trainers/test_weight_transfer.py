@@ -16,7 +16,7 @@ from trainers.policies import PolicyError, PolicySpecError, make_policy, vllm_as
 from trainers.policies.vllm_async import AsyncVLLMEngine
 from trainers.policies.vllm_worker import WorkerExtension
 from trainers.policy_checks import check_devices, check_policies
-from trainers.weight_sync import WeightSyncError
+from trainers.weight_sync import VLLMSync, WeightSyncError
 from trainers.weight_transfer import EngineClient, WeightTransfer, choose_backend, device_id
 
 # Which way
@@ -227,7 +227,7 @@ class TestFailure:
         yield engine
         await engine.close()
 
-    async def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> list[Any]:
+    async def collective_rpc(self, method: str, kwargs: dict[str, Any] | None = None) -> list[Any]:
         self.called.append(method)
         if method == self.hanging:
             await asyncio.sleep(3600)
@@ -246,6 +246,15 @@ class TestFailure:
         opening = ["transfer_device", "open_weight_transfer", "init_weight_transfer_engine"]
         update = ["start_weight_update", "update_weights", "finish_weight_update", "repack_output_head"]
         assert self.called == opening + 2 * update
+
+    async def test_from_main_memory_a_folder_is_what_is_taken(self, engine: AsyncVLLMEngine) -> None:
+        policy: Any = SimpleNamespace(name="vllm:it", engine=engine, transfer="auto", transfer_timeout=30)
+        await VLLMSync(policy).push(self.tensors, 1)
+        assert self.called == ["reload_weights", "repack_output_head"]
+        policy.transfer = "shared"
+        await VLLMSync(policy).push(self.tensors, 2)
+        assert self.called[2:5] == ["transfer_device", "open_weight_transfer", "init_weight_transfer_engine"]
+        assert engine.weight_version == 2
 
     @pytest.mark.parametrize("method", ["open_weight_transfer", "update_weights", "repack_output_head"])
     async def test_an_error_of_a_worker_is_one_of_the_sync(self, engine: AsyncVLLMEngine, method: str) -> None:
