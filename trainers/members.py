@@ -133,6 +133,7 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
                 policy.spec, **{**sampler_options(policy, loras), **config.serving.options(name, policy)}
             )
             members[name] = Member(name, policy, sampler)
+            _keep_to_one_thread(sampler)
             if policy.trainable:
                 members[name].learner, members[name].critic = build_learner(name, config, bases=bases)
                 members[name].sync = make_sync(sampler, lora=policy.lora is not None, folder=scratch / name)
@@ -140,6 +141,18 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
         await close_members(members)
         raise
     return members
+
+
+def _keep_to_one_thread(sampler: Policy) -> None:
+    """Let a tiny model of this process sample with one thread, unless its options say otherwise.
+
+    Learners have OpenMP threads of their own. Where both together are more than there are cores, those of a step sleep
+    until they are called instead of waiting, and that takes longer than a step of a tiny model.
+    """
+    from trainers.policies.hf import HFPolicy
+
+    if isinstance(sampler, HFPolicy) and sampler.threads is None and sampler.tiny:
+        sampler.threads = 1
 
 
 async def close_members(members: Mapping[str, Member]) -> None:

@@ -288,6 +288,16 @@ def test_adapters_share_one_base_in_memory(recipe, tmp_path):
     asyncio.run(close_members(members))
 
 
+@pytest.mark.parametrize(("options", "threads"), [({}, 1), ({"threads": 2}, 2)])
+def test_a_tiny_model_beside_learners_samples_with_one_thread(recipe, tmp_path, options, threads):
+    values = recipe(policy={"engine": options})
+    values["policies"]["verifier"]["trainable"] = False
+    members = asyncio.run(build_members(load_config(values), tmp_path))
+    found = {name: member.policy.threads for name, member in members.items()}
+    assert found == {"solver": threads, "verifier": threads}
+    asyncio.run(close_members(members))
+
+
 def test_a_shared_base_changes_nothing(recipe, runs, tmp_path, monkeypatch):
     values = recipe(policy={"lora": {"rank": 4}})
     train(values, out=tmp_path / "shared")

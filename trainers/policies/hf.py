@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class HFPolicy(Policy):
         model: The transformers model, or a peft model around it once an adapter was loaded.
         tokenizer: Its tokenizer.
         max_length: Longest sequence that the model takes, in tokens.
+        threads: Threads that a batch is computed with on a CPU; torch's own number if None.
     """
 
     model: PreTrainedModel
@@ -54,6 +56,7 @@ class HFPolicy(Policy):
         dtype: str | None = None,
         device: str | None = None,
         max_batch: int | None = None,
+        threads: int | None = None,
         **model_options: Any,
     ) -> None:
         """Load a model.
@@ -67,6 +70,7 @@ class HFPolicy(Policy):
             device: Where the model runs; the first GPU, or the CPU where there is none, if not given.
             max_batch: Most completions in one batch. If not given, 64, or 256 for a model of at most ten million
                 parameters, of which every step costs much the same for few rows as for many.
+            threads: See the attribute.
             **model_options: Passed on to `from_pretrained` of the model.
 
         Raises:
@@ -97,6 +101,7 @@ class HFPolicy(Policy):
                 f"policy {self.name!r}: transformers does not take the options {', '.join(model_options)} ({error})"
             ) from error
         self.model = loaded.to(device).eval()
+        self.threads = threads
         self.max_length = int(self.model.config.get_text_config().max_position_embeddings)
         self._prompter = Prompter(
             self.tokenizer, system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs
@@ -105,13 +110,18 @@ class HFPolicy(Policy):
         pad_id = self.tokenizer.pad_token_id
         self._pad_id = int(pad_id) if pad_id is not None else 0
         if max_batch is None:
-            max_batch = _BATCH if self.model.num_parameters() > _TINY else _TINY_BATCH
+            max_batch = _TINY_BATCH if self.tiny else _BATCH
         self._batcher = Batcher(self._answer, max_batch)
 
     @classmethod
     def from_spec(cls, spec: str, parsed: PolicySpec, **options: Any) -> HFPolicy:
         """Make the policy that a spec names."""
         return cls(parsed.target, name=spec, **options)
+
+    @property
+    def tiny(self) -> bool:
+        """Whether the model has at most ten million parameters."""
+        return bool(self.model.num_parameters() <= _TINY)
 
     def join(self) -> None:
         """Count an episode that starts: batches wait for it."""
@@ -137,14 +147,15 @@ class HFPolicy(Policy):
             for job in jobs
             for index in range(job.request.n)
         ]
-        decoded = decode(
-            self.model,
-            rows,
-            sampling,
-            end_ids=self._end_ids,
-            pad_id=self._pad_id,
-            to_text=lambda ids: completion_text(self.tokenizer, ids, ()),
-        )
+        with _threads(self.threads):
+            decoded = decode(
+                self.model,
+                rows,
+                sampling,
+                end_ids=self._end_ids,
+                pad_id=self._pad_id,
+                to_text=lambda ids: completion_text(self.tokenizer, ids, ()),
+            )
         completions = iter(
             Completion(
                 text=completion_text(self.tokenizer, result.token_ids, sampling.stop),
@@ -216,3 +227,19 @@ class HFPolicy(Policy):
                 f"policy {self.name!r}: the adapter has no parameters {sorted(result.unexpected_keys)[:3]}"
             )
         self.weight_version = version
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with so many threads; with as many as before if None."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -369,3 +369,24 @@ async def test_a_tiny_model_is_sampled_in_large_batches(tiny_model: Path, monkey
         monkeypatch.setattr(hf, "_TINY", 1000)
         async with HFPolicy(tiny_model) as larger:
             assert [policy._batcher.max_batch for policy in (tiny, bounded, larger)] == [256, 3, 64]
+
+
+async def test_a_batch_is_computed_with_the_threads_it_was_given(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainers.policies import decode
+
+    used: list[int] = []
+    plain = decode.decode
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        used.append(torch.get_num_threads())
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(decode, "decode", spy)
+    for threads in (1, None):
+        async with HFPolicy(tiny_model, threads=threads) as policy:
+            before = await policy._batcher.run(torch.get_num_threads)
+            await answer(policy, requests(2))
+            assert used.pop() == (threads or before)
+            assert await policy._batcher.run(torch.get_num_threads) == before
