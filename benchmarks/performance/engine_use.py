@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["measure_engine_use", "missing_vllm"]
 
 AGENTS, ROUNDS = 2, 2
-EPISODES = {16: 192, 48: 576}
-"""Episodes of a try, by how many are played at a time: twelve rounds, since the slots run empty in the last one."""
+EPISODES = {16: 384}
+"""Episodes of a try, by how many are played at a time: 24 times as many, since in the last of them slots run empty, and
+those of a rollout, whose episodes take four answers each, run empty for longer than those of the engine alone."""
 USE_TARGET, LOCK_STEP_TARGET = 0.95, 1.5
 
 
