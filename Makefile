@@ -57,15 +57,8 @@ exploit-search: setup  ## Search for texts that make an environment pay for an u
 	@$(PYTHON_ENV) -m benchmarks.exploits --seconds $(SECONDS)
 
 .PHONY: studies
-studies: setup  ## Repeat the studies in docs/studies: hours; what is done in runs/ is kept
-	@$(PYTHON_ENV) -m benchmarks.studies.self_play_kuhn --out runs/self_play_kuhn
-	@$(PYTHON_ENV) -m benchmarks.studies.llm_learns --out runs/llm_learns
-	@$(PYTHON_ENV) -m benchmarks.studies.dr_mas_cells --out runs/dr_mas_cells
-	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_sudoku --out runs/at_grpo_sudoku
-	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path
-	@$(PYTHON_ENV) -m benchmarks.studies.at_grpo_plan_path --out runs/at_grpo_plan_path_long --seeds 1 \
-		--arms pair at-grpo-shared --tokens 10000000 --learning-rate 3e-4 --warmup-updates 30 \
-		--final-learning-rate 0.1 --choose softmax --early-tokens 4000000
+studies: setup  ## Repeat the studies in docs/studies: many hours; what is done in runs/ is kept
+	@scripts/studies
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and build leftovers; results in runs/ stay

@@ -21,6 +21,7 @@ from benchmarks.studies.study_page import (
     differences_table,
     publish,
     read_report,
+    success_cell,
     times,
     variants_table,
     where_clear,
@@ -55,6 +56,7 @@ def page(report: Mapping[str, Any]) -> str:
         "# Study: AT-GRPO on plan-path",
         f"*Generated from `{NAME}.json` by `python -m benchmarks.studies.plan_path_page`.*",
         _CLAIM,
+        _in_short(report),
         _setting(comparison["settings"]),
         f"## {comparison['settings']['tokens']:,} training tokens an arm",
         arms_table(comparison),
@@ -67,9 +69,10 @@ def page(report: Mapping[str, Any]) -> str:
         _changed(comparison["settings"], reach["settings"]),
         arms_table(reach),
         times(reach),
+        *([_LARGER] if report.get("larger") else []),
         *(part for found in report.get("larger", ()) for part in _larger(comparison["settings"], found)),
         _DIFFERENCES,
-        _repeat(comparison["settings"], reach, report.get("larger", ()), report["machine"]),
+        _repeat(report),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -80,6 +83,12 @@ AT-GRPO (arXiv 2510.11062) samples a tree: several candidates a turn, each score
 one of them. Candidates of one turn of one agent are a group. With Qwen3-1.7B it reports success on plan-path of 5 % for
 a single agent, 11 % after GRPO on it, and 96 % (one policy) and 97 % (one a role) for two agents after AT-GRPO; the
 coder of the two runs its code."""
+
+_LARGER = """## Larger maps
+
+Each run has a warm start of its own, and one seed. How far training comes depends on what the warm start has taught:
+see the rows before the slips. Early in training plans become short, since what follows an illegal move is not played;
+longer ones come back later, if at all."""
 
 _DIFFERENCES = """## What differs from the paper
 
@@ -112,6 +121,25 @@ def _setting(settings: Mapping[str, Any]) -> str:
     )
 
 
+def _in_short(report: Mapping[str, Any]) -> str:
+    """Success of the two agents in the last way of playing (sampled, all turns), a row a run."""
+    names = ("pair", "pair-grpo", "at-grpo-shared", "at-grpo-roles")
+    mode = list(report["comparison"]["arms"]["pair"]["evaluation"])[-1]
+    lines = [
+        f"Held-out success of two agents, `{mode}`, with 95 % intervals:",
+        "",
+        "| maps | tasks shown at the start | training tokens | warm start only | GRPO over episodes | AT-GRPO, one policy "
+        "| AT-GRPO, one a role |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for found in (report["comparison"], report["reach"], *report.get("larger", ())):
+        settings, arms = found["settings"], found["arms"]
+        cells = [success_cell(arms[name]["evaluation"][mode]) if name in arms else "" for name in names]
+        size, shown = settings["grid_size"], settings["demo_tasks"]
+        lines.append(f"| {size}×{size} | {shown:,} | {settings['tokens']:,} | {' | '.join(cells)} |")
+    return "## In short\n\n" + "\n".join(lines)
+
+
 def _variants(comparison: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[str]:
     """Arms again with other settings: whether an arm is behind only because the settings do not suit it."""
     if not variants:
@@ -139,7 +167,7 @@ def _larger(comparison: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
     """A run on larger maps, with a warm start of its own."""
     settings = found["settings"]
     return [
-        f"## Maps of {settings['grid_size']}×{settings['grid_size']}",
+        f"### {settings['grid_size']}×{settings['grid_size']}, {settings['tokens']:,} training tokens",
         _changed(comparison, settings),
         arms_table(found),
         differences_table(found),
@@ -148,24 +176,29 @@ def _larger(comparison: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
     ]
 
 
-def _repeat(
-    comparison: Mapping[str, Any], reach: Mapping[str, Any], larger: Sequence[Mapping[str, Any]], machine: str
-) -> str:
-    runs = {f"{NAME}_long": reach} | {f"{NAME}_{found['settings']['grid_size']}": found for found in larger}
+def _repeat(report: Mapping[str, Any]) -> str:
+    """The commands of all runs on the page, and of the page."""
+    settings = report["comparison"]["settings"]
+    variants = {f"{NAME}_variant{number}": found for number, found in enumerate(report["variants"], 1)}
+    larger: dict[str, Mapping[str, Any]] = {}
+    for found in report.get("larger", ()):
+        folder = f"{NAME}_{found['settings']['grid_size']}"
+        larger[f"{folder}_long" if folder in larger else folder] = found
     lines = [f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}"]
-    for folder, found in runs.items():
-        changed = {key: value for key, value in found["settings"].items() if comparison.get(key) != value}
+    for folder, found in {f"{NAME}_long": report["reach"], **variants, **larger}.items():
+        changed = {key: value for key, value in found["settings"].items() if settings.get(key) != value}
         flags = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in changed.items())
-        arms = " ".join(found["arms"])
         lines += [
-            f"$ python -m benchmarks.studies.{NAME} --out runs/{folder} --seeds 1 --arms {arms} \\",
+            f"$ python -m benchmarks.studies.{NAME} --out runs/{folder} --seeds 1 --arms {' '.join(found['arms'])} \\",
             f"    {flags}",
         ]
-    sizes = " ".join(f"runs/{folder}" for folder in list(runs)[1:])
-    last = f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long"
-    lines.append(f"{last} --larger {sizes}" if sizes else last)
+    lines.append(f"$ python -m benchmarks.studies.plan_path_page runs/{NAME} runs/{NAME}_long")
+    for flag, folders in (("variants", variants), ("larger", larger)):
+        if folders:
+            lines[-1] += " \\"
+            lines.append(f"    --{flag} {' '.join(f'runs/{folder}' for folder in folders)}")
     commands = "\n".join(lines)
-    return f"## Repeat it\n\n<!-- no-run: takes hours -->\n```console\n{commands}\n```\n\n{machine}"
+    return f"## Repeat it\n\n<!-- no-run: takes hours -->\n```console\n{commands}\n```\n\n{report['machine']}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,7 +207,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("comparison", type=Path, help="folder of the study with all arms")
     parser.add_argument("reach", type=Path, help="folder of the study with more tokens")
     parser.add_argument("--variants", type=Path, nargs="*", default=[], help="folders of arms with other settings")
-    parser.add_argument("--larger", type=Path, nargs="*", default=[], help="folders of runs on larger maps")
+    parser.add_argument(
+        "--larger", type=Path, nargs="*", default=[], help="folders of runs on larger maps, longer ones last"
+    )
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write (default: docs/studies)")
     parser.add_argument("--machine", default="", help="a sentence on the machine, for the page")
     given = parser.parse_args(argv)

@@ -14,6 +14,7 @@ __all__ = [
     "differences_table",
     "publish",
     "read_report",
+    "success_cell",
     "times",
     "variants_table",
     "where_clear",
@@ -56,7 +57,7 @@ def arms_table(report: Mapping[str, Any]) -> str:
             early = f"{arm['label']}, after {report['settings']['early_tokens']:,} tokens"
             rows.insert(0, (early, "", arm["early"]))
         for label, updates, found in rows:
-            cells = [_cell(found[mode]) for mode in modes]
+            cells = [success_cell(found[mode]) for mode in modes]
             tokens = found[modes[-1]]["tokens"]
             lines.append(f"| {label} | {len(arm['seeds'])} | {updates} | {' | '.join(cells)} | {tokens:.0f} |")
     return "\n".join(lines)
@@ -67,7 +68,7 @@ def _updates(arm: Mapping[str, Any]) -> str:
     return ", ".join(f"{run['updates']:.0f}" for run in arm["training"] if run)
 
 
-def _cell(value: Mapping[str, Any]) -> str:
+def success_cell(value: Mapping[str, Any]) -> str:
     """A success with its interval, and the least and greatest seed."""
     low, high = value["interval"]
     spread = f" ({min(value['seeds']):.3f}–{max(value['seeds']):.3f})" if len(value["seeds"]) > 1 else ""
@@ -116,7 +117,7 @@ def variants_table(comparison: Mapping[str, Any], variants: Sequence[Mapping[str
     for report in variants:
         others = ", ".join(f"`{key}` {value}" for key, value in report["settings"].items() if settings[key] != value)
         for arm in report["arms"].values():
-            cells = " | ".join(_cell(arm["evaluation"][mode]) for mode in modes if mode in arm["evaluation"])
+            cells = " | ".join(success_cell(arm["evaluation"][mode]) for mode in modes if mode in arm["evaluation"])
             lines.append(f"| {arm['label']} | {others} | {_updates(arm)} | {cells} |")
     return "\n".join(lines)
 
