@@ -126,10 +126,9 @@ def _in_short(report: Mapping[str, Any]) -> str:
     names = ("pair", "pair-grpo", "at-grpo-shared", "at-grpo-roles")
     mode = list(report["comparison"]["arms"]["pair"]["evaluation"])[-1]
     lines = [
-        f"Held-out success of two agents, `{mode}`, with 95 % intervals:",
+        f"Held-out success of two agents, `{mode}`, with 95 % intervals, by the tasks that the warm start was shown:",
         "",
-        "| maps | tasks shown at the start | training tokens | warm start only | GRPO over episodes | AT-GRPO, one policy "
-        "| AT-GRPO, one a role |",
+        "| maps | tasks shown | tokens | warm start only | GRPO over episodes | AT-GRPO, one policy | AT-GRPO, one a role |",
         "|---|---|---|---|---|---|---|",
     ]
     for found in (report["comparison"], report["reach"], *report.get("larger", ())):
