@@ -128,7 +128,7 @@ def _in_short(report: Mapping[str, Any]) -> str:
     lines = [
         f"Held-out success of two agents, `{mode}`, with 95 % intervals, by the tasks that the warm start was shown:",
         "",
-        "| maps | tasks shown | tokens | warm start only | GRPO over episodes | AT-GRPO, one policy | AT-GRPO, one a role |",
+        "| maps | tasks shown | tokens | warm start only | GRPO over episodes | AT-GRPO | AT-GRPO, one a role |",
         "|---|---|---|---|---|---|---|",
     ]
     for found in (report["comparison"], report["reach"], *report.get("larger", ())):
