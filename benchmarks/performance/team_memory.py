@@ -31,7 +31,7 @@ ARMS = {
 TARGET = 1.3
 
 
-def measure_team_memory(model: str = "smollm2-135m", *, backend: str = "vllm", updates: int = 3) -> list[Measurement]:
+def measure_team_memory(model: str = "smollm2-135m", *, backend: str = "vllm", updates: int = 2) -> list[Measurement]:
     """Measure the three arms.
 
     Args:
