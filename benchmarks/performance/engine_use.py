@@ -5,10 +5,11 @@ therefore end at random: lengths are close to exponential, as far apart as those
 them is far away. Every episode has four turns, each of whose prompts holds the answers before it, so a turn cannot be
 asked for before the last is done.
 The engine alone gets the same prompts *all at once*, as token ids, with the number of tokens that was generated for
-each; it has as many sequences at a time as the rollout has episodes. That is its own continuous batching, without
-anything to wait for: a bound. The lock-step loop asks for a turn of all episodes and waits for the last answer. What it
-loses depends on what a step of the engine costs: where the cost is that of its batch, as for many sequences on few
-cores, little; where it is that of reading the weights, much.
+each, and computes as many sequences at a time. That is its own continuous batching, without anything to wait for: a
+bound. The rollout has half as many episodes again in flight, so that requests wait for the engine and not the engine
+for them. The lock-step loop asks for a turn of as many episodes as the engine computes sequences, and waits for the
+last answer. What it loses depends on what a step of the engine costs: where the cost is that of its batch, as for many
+sequences on few cores, little; where it is that of reading the weights, much.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ AGENTS, ROUNDS = 2, 2
 EPISODES = {16: 384}
 """Episodes of a try, by how many are played at a time: 24 times as many, since in the last of them slots run empty, and
 those of a rollout, whose episodes take four answers each, run empty for longer than those of the engine alone."""
+AHEAD = 1.5
+"""Episodes of the rollout for each sequence that the engine computes: so some requests wait in the engine, and one
+begins in the step in which another ends."""
 USE_TARGET, LOCK_STEP_TARGET = 0.95, 1.5
 
 
@@ -79,6 +83,7 @@ async def _measure(
     from trainers.policies.vllm import VLLMPolicy
     from trainers.policies.vllm_engine import VLLMEngine
 
+    ahead = int(AHEAD * slots)
     length = 256 + 2 * AGENTS * ROUNDS * max_tokens
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(
@@ -90,7 +95,7 @@ async def _measure(
         try:
             await _play(policy, slots, slots, max_tokens, repeats)  # not counted
             for number in range(repeats):
-                turns, rate = await _play(policy, episodes, slots, max_tokens, number)
+                turns, rate = await _play(policy, episodes, ahead, max_tokens, number)
                 await engine.call(lambda llm: llm.reset_prefix_cache())
                 rates = {"rollout": rate, "engine": await _feed(engine, turns, number)}
                 _, rates["lock-step"] = await _play(LockStep(policy), 2 * slots, slots, max_tokens, number)

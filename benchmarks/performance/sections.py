@@ -65,8 +65,8 @@ SECTIONS: Mapping[str, Section] = {
     "engine": Section(
         "Use of a vLLM engine",
         "The rollout of a four-turn team through vLLM, beside the engine alone with the same prompts and lengths, all "
-        "of them known in advance; and beside a lock-step loop. At the end of a rollout slots run empty, and of few "
-        "episodes a slot that is a larger share.",
+        "of them known in advance; and beside a lock-step loop. The rollout has half as many episodes again in "
+        "flight as the engine computes sequences.",
         lambda seconds: measure_engine_use(),
     ),
     "weights": Section(
