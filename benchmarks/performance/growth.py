@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import resource
 import sys
 import tempfile
@@ -23,13 +24,15 @@ from typing import Any
 from benchmarks.performance.measure import Measurement, in_own_process
 from benchmarks.performance.relay import RELAY, register_relay, relay_texts
 
-__all__ = ["SIZES", "growth_config", "measure_growth"]
+__all__ = ["SIZES", "growth_config", "measure_growth", "plot_growth"]
 
 SIZES: Mapping[str, Sequence[int]] = {
     "agents": (1, 2, 4, 8),
     "rounds": (1, 2, 4, 8, 16),
     "episodes": (64, 256, 1024, 4096),
 }
+_KINDS = {"time": "seconds of an update", "memory above the start": "MiB above the start"}
+_ROW = re.compile(rf"(?P<size>\w+) [\d,]+, update of (?P<tokens>[\d,]+) tokens: (?P<kind>{'|'.join(_KINDS)})")
 DEFAULTS = {"agents": 2, "rounds": 2, "episodes": 128}
 GROUP = 8
 ANSWER_TOKENS = 4
@@ -59,6 +62,36 @@ def measure_growth(sizes: Mapping[str, Sequence[int]] = SIZES) -> list[Measureme
         what = f"seconds a token, {name} {ends[1]:,} / {ends[0]:,}"
         rows.append(Measurement(what, last / first, "x", TARGET, at_most=True))
     return rows
+
+
+def plot_growth(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw seconds and memory over the tokens of an update, both on logarithmic axes, a line for each size that grew.
+
+    Args:
+        rows: Measurements by their fields; those of other kinds are left out.
+        path: Where to save.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    lines: dict[str, dict[str, list[tuple[float, float]]]] = {kind: {} for kind in _KINDS}
+    for row in rows:
+        if found := _ROW.fullmatch(row["name"]):
+            tokens = float(found["tokens"].replace(",", ""))
+            lines[found["kind"]].setdefault(found["size"], []).append((tokens, row["value"]))
+    figure, axes = plt.subplots(1, len(_KINDS), figsize=(9, 3.4), layout="constrained")
+    for axis, (kind, label) in zip(axes, _KINDS.items(), strict=True):
+        for size, points in lines[kind].items():
+            axis.loglog(*zip(*points, strict=True), marker="o", label=f"{size} {SIZES[size][0]} to {SIZES[size][-1]:,}")
+        if points := [point for drawn in lines[kind].values() for point in drawn]:
+            low, high = min(points), max(points)
+            axis.loglog([low[0], high[0]], [low[1], low[1] * high[0] / low[0]], "k:", label="in proportion")
+            axis.legend(fontsize=7)
+        axis.set(xlabel="tokens of an update", ylabel=label)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def growth_config(model: str, agents: int, rounds: int, episodes: int) -> dict[str, Any]:

@@ -19,6 +19,9 @@ def write_page(record: Mapping[str, Any], docs: Path = DOCS) -> Path:
     """Write data, plot and page into the documentation; returns the page."""
     (docs / f"{NAME}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     _plot(record, docs / f"{NAME}.png")
+    for name, section in SECTIONS.items():
+        if section.plot is not None and name in record["sections"]:
+            section.plot(record["sections"][name]["measurements"], docs / f"{NAME}_{name}.png")
     path = docs / f"{NAME}.md"
     path.write_text(page(record), encoding="utf-8")
     return path
@@ -47,6 +50,7 @@ def page(record: Mapping[str, Any]) -> str:
         parts += [
             f"## {section.title}",
             f"{section.about} {found['machine']}; {found['seconds']:.0f} s.",
+            *([f"![{section.title}]({NAME}_{name}.png)"] if section.plot is not None else []),
             "\n".join(rows),
         ]
     parts += [

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from benchmarks.performance.engine_use import measure_engine_use, missing_vllm
 from benchmarks.performance.forks import measure_forks
 from benchmarks.performance.games import measure_games, missing_peers
-from benchmarks.performance.growth import measure_growth
+from benchmarks.performance.growth import measure_growth, plot_growth
 from benchmarks.performance.grpo_step import measure_grpo_steps
 from benchmarks.performance.learner import measure_learner, missing_trl
 from benchmarks.performance.load import measure_load
@@ -31,11 +33,13 @@ class Section:
         title: What they are about.
         about: What is compared with what, for the page.
         measure: Makes them; takes the seconds of one try.
+        plot: Draws them, as the page's data holds them, into a file; None if a table says enough.
     """
 
     title: str
     about: str
     measure: Callable[[float], Sequence[Measurement]]
+    plot: Callable[[Sequence[Mapping[str, Any]], Path], None] | None = None
 
 
 def _environments(seconds: float) -> list[Measurement]:
@@ -94,7 +98,14 @@ SECTIONS: Mapping[str, Section] = {
         lambda seconds: measure_team_memory(),
     ),
     "growth": Section(
-        "Growth", "Memory and time of an update as agents, turns and episodes grow.", lambda seconds: measure_growth()
+        "Growth",
+        "Memory and time of an update as agents, turns and episodes grow, one at a time, with a tiny model. A prompt "
+        "holds all answers before it, so tokens grow with the square of agents or rounds. Seconds grow less than "
+        "tokens: what the turns of an episode and the episodes of a group share is computed once, and larger batches "
+        "cost less a token. Memory grows less still, since a micro-batch is bounded; what grows are the records of the "
+        "turns.",
+        lambda seconds: measure_growth(),
+        plot_growth,
     ),
 }
 

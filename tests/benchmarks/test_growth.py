@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from pettingzoo.test import api_test
@@ -56,3 +57,13 @@ def test_a_size_is_run(capsys: pytest.CaptureFixture[str], request: pytest.Fixtu
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["seconds"] > 0
     assert found["tokens"] >= 8 * 2 * 4
+
+
+def test_growth_is_drawn_from_the_rows_of_its_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "_run", lambda size: {"seconds": 1.0, "tokens": 1000.0 * size["agents"], "mib": 2.0})
+    rows = [vars(row) for row in growth.measure_growth({"agents": (1, 2, 4)})]
+    assert sum(growth._ROW.fullmatch(row["name"]) is not None for row in rows) == 6  # and not the ratio
+    growth.plot_growth(rows, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 5000
+    growth.plot_growth([], tmp_path / "nothing.png")  # a page of measurements that were left out
+    assert (tmp_path / "nothing.png").is_file()
