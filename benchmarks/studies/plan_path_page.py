@@ -182,7 +182,7 @@ def _repeat(report: Mapping[str, Any]) -> str:
     larger: dict[str, Mapping[str, Any]] = {}
     for found in report.get("larger", ()):
         folder = f"{NAME}_{found['settings']['grid_size']}"
-        larger[f"{folder}_long" if folder in larger else folder] = found
+        larger[f"{folder}_more" if folder in larger else folder] = found
     lines = [f"$ python -m benchmarks.studies.{NAME} --out runs/{NAME}"]
     for folder, found in {f"{NAME}_long": report["reach"], **variants, **larger}.items():
         changed = {key: value for key, value in found["settings"].items() if settings.get(key) != value}
