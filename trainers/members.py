@@ -146,8 +146,8 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
 def _keep_to_one_thread(sampler: Policy) -> None:
     """Let a tiny model of this process sample with one thread, unless its options say otherwise.
 
-    Learners have OpenMP threads of their own. Where both together are more than there are cores, those of a step sleep
-    until they are called instead of waiting, and that takes longer than a step of a tiny model.
+    Learners have OpenMP threads of their own. Beside them those of a sampler take longer to meet, a few times in each
+    layer, than a tiny model has to compute in between: its linear layers take four times as long with two threads.
     """
     from trainers.policies.hf import HFPolicy
 
