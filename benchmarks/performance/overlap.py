@@ -1,9 +1,10 @@
 """Rollout and update at the same time beside one after the other: the same run with ``max_staleness`` 1 and 0.
 
 A team of two roles with a policy each learns to give the one right answer, on a tiny model whose rollouts and updates
-take about the same time. Each side has one thread. Seconds of an update are the median after the first two, in which
-the pipeline fills. Runs of a seed follow each other, so what disturbs the machine for a while disturbs all of them;
-the fastest seed of each kind counts. The run with a thread a core, one after the other, shows what overlap is up
+take about the same time. It learns slowly enough that groups still differ, so updates do not become cheap, in most of
+the run. Each side has one thread. Seconds of an update are the median after the first two, in which the pipeline fills.
+Runs of a seed follow each other, so what disturbs the machine for a while disturbs all of them; the fastest seed of
+each kind counts. The run with a thread a core, one after the other, shows what overlap is up
 against: where a matrix product is large enough for two threads, these are the other way to use two cores.
 
 The pipeline by itself is measured with a rollout and an update that only wait, so neither cores nor the interpreter's
@@ -55,7 +56,7 @@ class OverlapRun:
 
 
 def measure_overlap(
-    seeds: Sequence[int] = (0, 1, 2), *, updates: int = 12, hidden: int = 192, **changes: Any
+    seeds: Sequence[int] = (0, 1, 2), *, updates: int = 20, hidden: int = 96, **changes: Any
 ) -> list[Measurement]:
     """Measure the rates of both kinds of runs, and what they learn.
 
@@ -165,7 +166,7 @@ def _settings(folder: Path, hidden: int, updates: int) -> dict[str, Any]:
     tasks = folder / "four.jsonl"
     rows = [{"question": f"Say four, please ({i}).", "answer": "4"} for i in range(TASKS)]
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    policy = {"model": str(model), "backend": "hf", "learning_rate": 5e-4, "sampling": {"max_tokens": 12}}
+    policy = {"model": str(model), "backend": "hf", "learning_rate": 3e-4, "sampling": {"max_tokens": 12}}
     return {
         "env": {"id": "math-2agent", "tasks": str(tasks), "split": None},
         "algorithm": {"preset": "dr_mas"},

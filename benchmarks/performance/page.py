@@ -34,7 +34,8 @@ def page(record: Mapping[str, Any]) -> str:
         f"*Generated from `{NAME}.json` by `make bench BENCH_ARGS=--page`.*",
         (
             "Figures with a target are ratios: to a peer, or to a bound, measured in the same run on the same machine. "
-            "The others only inform; they are this machine's."
+            "The others only inform; they are this machine's. "
+            f"The sections took {sum(found['seconds'] for found in record['sections'].values()) / 60:.0f} minutes."
         ),
         f"![Ratios beside their targets]({NAME}.png)",
     ]
