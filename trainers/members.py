@@ -76,10 +76,20 @@ class Member:
         if self.learner is not None:
             self.learner.load_state_dict(state)
 
-    async def push(self, version: int) -> None:
-        """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own."""
+    async def push(self, version: int, source: Any = None) -> None:
+        """Give the sampler the learner's weights, as ``version``. A frozen policy keeps its own.
+
+        Args:
+            version: Their version.
+            source: What :meth:`set_aside` has returned, if not the weights that the learner has now.
+        """
         if self.sync is not None and self.learner is not None:
-            await self.sync.push(self.learner, version)
+            await self.sync.push(self.learner if source is None else source, version)
+
+    async def set_aside(self) -> Any:
+        """Copy the learner's weights for a later :meth:`push`."""
+        assert self.sync is not None and self.learner is not None  # noqa: S101, PT018  (for the type checker)
+        return await self.sync.set_aside(self.learner)
 
     async def verify(self, prompts: Sequence[str], tolerance: float, seed: int) -> SyncReport | None:
         """Prove that the sampler holds the learner's weights; None where the policy is frozen.

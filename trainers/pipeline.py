@@ -34,7 +34,6 @@ from trainers.cursor import TaskCursor
 from trainers.members import Member
 from trainers.run_metrics import Clock
 from trainers.team import Team
-from trainers.weight_sync import can_set_aside, set_aside
 
 __all__ = ["Colocated", "OnPolicy", "Overlapped", "make_pipeline"]
 
@@ -217,14 +216,14 @@ class Overlapped(OnPolicy):
             clock.lap("sync")
             if hold:
                 await self._settle(clock)
-        elif hold or self._staleness == 1 or not all(can_set_aside(self.members[name].learner) for name in learning):
+        elif hold or self._staleness == 1:
             await self._settle(clock)
             missed = {name for _, aside in self._aside for name in aside}  # where no batch was left for these
             self._aside.clear()
             await self._give(version, [name for name in self.members if name in missed or name in learning])
             clock.lap("sync")
         else:
-            self._aside.append((version, {name: set_aside(self.members[name].learner) for name in learning}))
+            self._aside.append((version, {name: await self.members[name].set_aside() for name in learning}))
             clock.lap("sync")
 
     def state(self) -> list[dict[str, Any]]:
@@ -277,9 +276,7 @@ class Overlapped(OnPolicy):
         while self._aside and self._aside[0][0] <= version:
             number, sources = self._aside.popleft()
             for name, source in sources.items():
-                sync = self.members[name].sync
-                if sync is not None:
-                    await sync.push(source, number)
+                await self.members[name].push(number, source)
             self._number(number, sources)
 
     async def _give(self, version: int, names: Collection[str]) -> None:

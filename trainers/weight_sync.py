@@ -9,7 +9,7 @@ One small adapter a backend puts the learner's weights into the policy that samp
 
 `WeightSync.verify` then proves that the sampler computes with them (see `trainers.weight_check`).
 
-`set_aside` copies a learner's weights, so that a sampler can be given them when the learner has gone on.
+`WeightSync.set_aside` copies a learner's weights, so that a sampler can be given them when the learner has gone on.
 """
 
 from __future__ import annotations
@@ -55,11 +55,9 @@ __all__ = [
     "VLLMSync",
     "WeightSync",
     "WeightSyncError",
-    "can_set_aside",
     "forward_logprobs",
     "make_sync",
     "named_tensors",
-    "set_aside",
     "verify",
 ]
 
@@ -100,27 +98,6 @@ class Adapter:
         config.save_pretrained(str(folder))
 
 
-def can_set_aside(source: Source) -> bool:
-    """Whether `set_aside` can copy these weights: it can where they are a model of this process."""
-    from torch import nn
-
-    return isinstance(learner_model(source), nn.Module)
-
-
-def set_aside(source: Source) -> Source:
-    """Copy the weights of a learner. `WeightSync.push` takes the copy like the learner itself.
-
-    Args:
-        source: The learner, or its model; of a peft model the active adapter is copied.
-    """
-    model = learner_model(source)
-    if not is_peft(model):
-        return [(name, tensor.clone()) for name, tensor in named_tensors(model)]
-    adapter = Adapter.of(model)
-    tensors = {name: tensor.detach().clone() for name, tensor in adapter.tensors.items()}
-    return Adapter(adapter.name, copy.deepcopy(adapter.config), tensors)
-
-
 class WeightSync(ABC):
     """Puts a learner's weights into one policy."""
 
@@ -134,14 +111,27 @@ class WeightSync(ABC):
         version.
 
         Args:
-            source: The learner, its model, what `set_aside` has copied of it, or (name, tensor) pairs under the names
-                of the checkpoint.
+            source: The learner, its model, what `set_aside` has returned, or (name, tensor) pairs under the names of
+                the checkpoint.
             version: Version of the weights.
 
         Raises:
             WeightSyncError: If this kind of weights cannot be pushed to the policy.
             PolicyError: If the weights do not fit, or the engine has failed.
         """
+
+    async def set_aside(self, source: Source) -> Source:
+        """Copy the weights of a learner as they are now, for a later `push`.
+
+        Args:
+            source: The learner, or its model; of a peft model the active adapter is copied.
+        """
+        model = learner_model(source)
+        if not is_peft(model):
+            return [(name, tensor.clone()) for name, tensor in named_tensors(model)]
+        adapter = Adapter.of(model)
+        tensors = {name: tensor.detach().clone() for name, tensor in adapter.tensors.items()}
+        return Adapter(adapter.name, copy.deepcopy(adapter.config), tensors)
 
     async def verify(
         self,

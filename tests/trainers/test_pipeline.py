@@ -20,6 +20,7 @@ from trainers.policies.base import Policy
 from trainers.rollout.records import Episode, Turn
 from trainers.run_folder import RunError
 from trainers.run_metrics import Clock
+from trainers.weight_sync import WeightSync
 
 TASKS, BATCH = 50, 2
 
@@ -27,15 +28,13 @@ TASKS, BATCH = 50, 2
 class Learner:
     """Its one weight is the number of updates that it has seen."""
 
-    def __init__(self, *, elsewhere):
-        self.weights = torch.nn.Linear(1, 1, bias=False)
-        torch.nn.init.zeros_(self.weights.weight)
-        if not elsewhere:
-            self.model = self.weights
+    def __init__(self):
+        self.model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.model.weight)
 
     def update(self):
         with torch.no_grad():
-            self.weights.weight.add_(1)
+            self.model.weight.add_(1)
 
 
 class Sampler(Policy):
@@ -49,14 +48,14 @@ class Sampler(Policy):
         raise AssertionError("the episodes here come from a script")
 
 
-class Sync:
+class Sync(WeightSync):
     """Puts the weight of a learner, or one that was set aside, into a sampler."""
 
     def __init__(self, policy, pause):
         self.policy, self._pause = policy, pause
 
     async def push(self, source, version):
-        ((_, weight),) = source if isinstance(source, list) else source.weights.named_parameters()
+        ((_, weight),) = source if isinstance(source, list) else source.model.named_parameters()
         await self._pause()
         self.policy.weight, self.policy.weight_version = weight.item(), version
 
@@ -92,7 +91,7 @@ class Script:
 class Run:
     """A run without models, on a pipeline, whose pauses are drawn at random: some steps of the event loop each."""
 
-    def __init__(self, seed=0, broken=(), start=0, saved=None, most=6, elsewhere=False, **values):
+    def __init__(self, seed=0, broken=(), start=0, saved=None, most=6, **values):
         policy = {"model": "any", "backend": "hf"}
         self.config = load_config({"env": {"id": "math-2agent"}, "policies": {"a": policy, "b": policy}, **values})
         self._rng, self._most = random.Random(seed), most
@@ -103,7 +102,7 @@ class Run:
         self.members = {
             name: Member(name, PolicyConfig(**policy), sampler, learner, None, None if learner is None else sync)
             for name, sampler in samplers.items()
-            for learner in [None if name == "frozen" else Learner(elsewhere=elsewhere)]
+            for learner in [None if name == "frozen" else Learner()]
             for sync in [Sync(sampler, self.pause)]
         }
         self.start = start
@@ -122,11 +121,11 @@ class Run:
         self.cursor.load_state_dict(saved["cursor"])
         self.pipeline.load_state(saved["batches"])
         for name, weight in saved["weights"].items():
-            torch.nn.init.constant_(self.members[name].learner.weights.weight, weight)
+            torch.nn.init.constant_(self.members[name].learner.model.weight, weight)
 
     def save(self, update):
         """What a checkpoint holds."""
-        weights = {n: m.learner.weights.weight.item() for n, m in self.members.items() if m.learner is not None}
+        weights = {n: m.learner.model.weight.item() for n, m in self.members.items() if m.learner is not None}
         batches = self.pipeline.state()
         return json.dumps(
             {"update": update, "cursor": self.cursor.state_dict(), "batches": batches, "weights": weights}
@@ -159,7 +158,7 @@ class Run:
                     assert self.script.in_flight == 0
                     for name in ("a", "b"):
                         member = self.members[name]
-                        assert member.policy.weight == member.learner.weights.weight.item()
+                        assert member.policy.weight == member.learner.model.weight.item()
                     saved = self.save(update + 1)
                     await self.pause()
                     assert self.script.in_flight == 0
@@ -255,13 +254,6 @@ async def test_policies_that_take_turns_count_the_same_versions():
     weights = {(update, name): weight for update, name, _, weight in run.trained}
     assert [weights[update, "a"] for update in range(9)] == [0, 0, 0, 1, 2, 3, 3, 3, 3]
     assert [weights[update, "b"] for update in range(9)] == [0, 0, 0, 0, 0, 0, 1, 2, 3]
-
-
-async def test_weights_of_another_process_play_the_same_batches():
-    """They cannot be set aside, so the rollout stands still until the samplers have them."""
-    run = Run(max_staleness=2, updates=6, elsewhere=True)
-    await run.play()
-    assert run.played_by() == [[version] for version in (0, 0, 0, 1, 2, 3)]
 
 
 async def test_a_prolonged_run_starts_with_the_newest_weights():

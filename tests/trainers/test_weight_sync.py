@@ -30,7 +30,6 @@ from trainers.weight_sync import (
     forward_logprobs,
     make_sync,
     named_tensors,
-    set_aside,
     verify,
 )
 
@@ -202,7 +201,7 @@ async def test_weights_that_were_set_aside_are_those_of_then(hf: HFPolicy, tied:
     """The learner has moved on when the sampler gets them."""
     model = adapted(tied, 1) if lora else learner(tied)
     sync, then = make_sync(hf, lora=lora), copy.deepcopy(model)
-    kept = set_aside(model)
+    kept = await sync.set_aside(model)
     shift(model)
     await sync.push(kept, 3)
     assert (await sync.verify(then)).weight_version == 3
@@ -210,11 +209,11 @@ async def test_weights_that_were_set_aside_are_those_of_then(hf: HFPolicy, tied:
         await sync.verify(model)
 
 
-def test_an_adapter_is_written_as_peft_reads_it(tied: Path, tmp_path: Path) -> None:
+async def test_an_adapter_is_written_as_peft_reads_it(hf: HFPolicy, tied: Path, tmp_path: Path) -> None:
     from peft import PeftModel
 
     model = adapted(tied, 1, "solver")
-    adapter = set_aside(model)
+    adapter = await make_sync(hf, lora=True).set_aside(model)
     assert isinstance(adapter, Adapter)
     adapter.save(tmp_path / "a")
     read = PeftModel.from_pretrained(learner(tied), tmp_path / "a").eval()

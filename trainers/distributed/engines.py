@@ -205,9 +205,14 @@ class EngineSync(WeightSync):
     def __init__(self, policy: EnginePolicy) -> None:
         self.policy: EnginePolicy = policy
 
+    async def set_aside(self, source: Any) -> list[Any]:
+        """Return the object that holds the weights of a :class:`.learners.RayLearner` as they are now."""
+        return [await asyncio.to_thread(source.publish)]  # not in this thread, which episodes may be waiting for
+
     async def push(self, source: Any, version: int) -> None:
-        """Give the engines the weights of ``source``, a :class:`.learners.RayLearner`."""
-        self.policy.use(Weights(version, [source.publish()]))
+        """Give the engines the weights of a :class:`.learners.RayLearner`, or what :meth:`set_aside` has returned."""
+        refs = source if isinstance(source, list) else await self.set_aside(source)
+        self.policy.use(Weights(version, refs))
         pool = self.policy.pool
         try:
             await asyncio.gather(

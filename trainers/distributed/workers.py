@@ -72,10 +72,11 @@ class RayWorkers(Workers):
                 f"algorithm.preset {config.algorithm.preset!r} has a critic, which is not divided over a cluster: run "
                 "it without --cluster"
             )
-        if config.max_staleness:
+        if config.max_staleness and config.cluster.engines == "auto":
             raise ConfigError(
-                f"max_staleness is {config.max_staleness}: on a cluster an update waits for its batch. Set it to 0, or "
-                "run without --cluster"
+                f"max_staleness is {config.max_staleness} and cluster.engines is 'auto': engines change hands while "
+                "none of them has work, and with overlap they always have. Give cluster.engines a number, or set "
+                "max_staleness to 0"
             )
         if config.serving.mode != "resident":
             raise ConfigError(

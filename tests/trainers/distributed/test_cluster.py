@@ -99,8 +99,18 @@ class Killer:
             where = ray.get(victim.ready.options(max_task_retries=-1).remote())  # once it is back from its last death
             self._kill(kind, where["pid"])
 
-    def submitted(self, learner, method):
-        """The ranks were asked for something."""
+    def watch(self, monkeypatch):
+        """Be told of every call of ranks."""
+        submit = RayLearner._submit
+
+        def submit_and_tell(learner, method, *args):
+            refs = submit(learner, method, *args)
+            self._submitted(learner, method)
+            return refs
+
+        monkeypatch.setattr(RayLearner, "_submit", submit_and_tell)
+
+    def _submitted(self, learner, method):
         self._asked[method] = self._asked.get(method, 0) + 1
         rank = self._at_calls.pop((method, self._asked[method]), None)
         if rank is not None:
@@ -121,14 +131,7 @@ def test_killed_workers_change_nothing(cluster, config, tmp_path, runs, monkeypa
         {2: "runner", 9: "engine", 17: "runner", 22: "engine", 30: "runner", 37: "runner", 45: "engine", 60: "runner"},
         {("update", 2): 1, ("publish", 4): 0},
     )
-    submit = RayLearner._submit
-
-    def submit_and_kill(learner, method, *args):
-        refs = submit(learner, method, *args)
-        killer.submitted(learner, method)
-        return refs
-
-    monkeypatch.setattr(RayLearner, "_submit", submit_and_kill)
+    killer.watch(monkeypatch)
     distributed = run(settings, tmp_path / "distributed", workers, on_episode=killer.episode)
     assert sorted(killer.killed) == ["engine"] * 3 + ["rank"] * 2 + ["runner"] * 5
     assert workers.learners["everyone"].restarts == 2
@@ -136,6 +139,30 @@ def test_killed_workers_change_nothing(cluster, config, tmp_path, runs, monkeypa
     ours, theirs = runs.weights(distributed, "everyone"), runs.weights(alone, "everyone")
     for name, weight in theirs.items():
         np.testing.assert_allclose(ours[name], weight, atol=1e-3)
+
+
+@pytest.mark.parametrize("on_new_weights", ["finish", "continue"])
+def test_batches_are_played_beside_updates(cluster, config, tmp_path, runs, on_new_weights, monkeypatch):
+    """With a staleness of 2 and each kind of worker killed: the run of one process, where that is deterministic."""
+    values = {"max_staleness": 2, "on_new_weights": on_new_weights, "updates": 4, "verify_every": 4}
+    settings = config(
+        cluster={"runners": 2, "engines": 2, "learner_ranks": 2}, record={"every": 1, "episodes": 16}, **values
+    )
+    workers = RayWorkers("auto")
+    killer = Killer(workers, {11: "runner", 27: "engine"}, {("update", 2): 1})
+    killer.watch(monkeypatch)
+    distributed = run(settings, tmp_path / "distributed", workers, on_episode=killer.episode)
+    assert sorted(killer.killed) == ["engine", "rank", "runner"]
+    rows = read_metrics(distributed)
+    assert all(row["time/overlap_share"] > 0 for row in rows[:2])
+    lags = [row["agent/solver_0/version_lag_max"] for row in rows]
+    played, number = episodes(distributed)
+    assert number == len(played) == 4 * 16
+    if on_new_weights == "finish":
+        assert lags == [0, 1, 2, 2]
+        assert_same_run(distributed, run(settings, tmp_path / "alone"), runs)
+    else:
+        assert all(lag <= bound for lag, bound in zip(lags, [0, 1, 2, 2], strict=True))
 
 
 def test_a_run_moves_between_a_cluster_and_one_process(cluster, config, tmp_path, runs):

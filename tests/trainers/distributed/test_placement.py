@@ -100,9 +100,10 @@ def test_what_has_no_place_on_a_cluster_is_refused(recipe, nodes, monkeypatch):
     vllm = recipe({"backend": "vllm"}, serving={"mode": "colocated"})
     with pytest.raises(ConfigError, match=r"serving.mode is 'colocated'.*without --cluster"):
         workers.check(load_config(vllm))
-    overlapped = recipe(max_staleness=1, uncorrected_staleness=True)
-    with pytest.raises(ConfigError, match=r"max_staleness is 1.*without --cluster"):
+    overlapped = recipe(max_staleness=1, cluster={"engines": "auto", "engine_pool": 4})
+    with pytest.raises(ConfigError, match=r"max_staleness is 1 and cluster.engines is 'auto'.*a number"):
         workers.check(load_config(overlapped))
+    workers.check(load_config({**overlapped, "cluster": {"engines": 2}}))
 
 
 def test_an_unknown_key_of_the_section_is_refused(recipe):
