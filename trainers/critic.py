@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from trainers.algorithms.critic_config import CriticConfig
 from trainers.batching import plan_micro_batches
-from trainers.learner import NonFiniteGradient
+from trainers.ranks import Ranks
+from trainers.trained import Trained
+from trainers.update_metrics import NonFiniteGradient
 
 __all__ = ["Critic", "value_losses"]
 
@@ -42,8 +44,39 @@ def value_losses(values: Tensor, targets: Tensor, old_values: Tensor, clip: floa
     return torch.maximum(losses, 0.5 * (near - targets) ** 2)
 
 
-class Critic:
-    """The value function of one policy.
+class ValueForward:
+    """A forward pass that ends in one value for each prompt.
+
+    Attributes:
+        model: Decoder and head, as ``backbone`` and ``head``.
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Linear, autocast: torch.dtype | None) -> None:
+        self.model = nn.ModuleDict({"backbone": backbone, "head": head})
+        self._autocast = autocast
+
+    def __call__(self, ids: Tensor, last: Tensor) -> Tensor:
+        """Return the values of B prompts, shape [B], in the precision of the head.
+
+        Args:
+            ids: Their tokens, padded with id 0 on the right, shape [B, T].
+            last: Index of the last token of each, shape [B].
+        """
+        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        mask = (positions <= last.unsqueeze(1)).long()
+        precision = (
+            torch.autocast(ids.device.type, dtype=self._autocast) if self._autocast else contextlib.nullcontext()
+        )
+        with precision:
+            output = self.model["backbone"](input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        states = output.last_hidden_state[torch.arange(len(ids), device=ids.device), last]
+        head = self.model["head"]
+        values: Tensor = head(states.to(head.weight.dtype)).squeeze(-1)
+        return values
+
+
+class Critic(Trained):
+    """The value function of one policy. A decoder that is not trained is no part of its state.
 
     Nothing is random in it but the split into minibatches: dropout is off, and the head starts at 0.
 
@@ -54,10 +87,13 @@ class Critic:
         micro_batch_tokens: Upper bound on the padded tokens of one forward pass. The result does not depend on it.
         dtype: ``float32``, ``float64`` or ``bfloat16`` (products under autocast, trained weights in float32).
         seed: Of the split into minibatches.
+        ranks: How work and weights are divided over processes; not at all if not given.
 
     Raises:
         ValueError: If ``dtype`` is unknown.
     """
+
+    part = "critic"
 
     def __init__(
         self,
@@ -68,7 +104,9 @@ class Critic:
         micro_batch_tokens: int = 4096,
         dtype: str = "float32",
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
+        super().__init__(ranks)
         if dtype not in ("float32", "float64", "bfloat16"):
             raise ValueError(f"dtype is {dtype!r}; it is float32, float64 or bfloat16")
         self.config = config or CriticConfig()
@@ -76,23 +114,20 @@ class Critic:
         self._seed = seed
         self._micro_batch_tokens = micro_batch_tokens
         half = dtype == "bfloat16"
-        self._autocast = torch.bfloat16 if half else None
         weights = torch.float32 if half else getattr(torch, dtype)
         backbone = copy.deepcopy(model.base_model).eval()
-        self._backbone = backbone.to(weights) if self.config.train_backbone or not half else backbone
-        self._backbone.requires_grad_(self.config.train_backbone)
-        hidden = int(self._backbone.config.hidden_size)
-        head = nn.utils.skip_init(nn.Linear, hidden, 1, device=next(self._backbone.parameters()).device, dtype=weights)
-        self._head = nn.init.zeros_(head.weight), nn.init.zeros_(head.bias)
-        trained = {f"backbone.{n}": p for n, p in self._backbone.named_parameters() if p.requires_grad}
-        self._trainable: dict[str, nn.Parameter] = {**trained, "head.weight": head.weight, "head.bias": head.bias}
+        backbone = backbone.to(weights) if self.config.train_backbone or not half else backbone
+        backbone.requires_grad_(self.config.train_backbone)
+        device = next(backbone.parameters()).device
+        head = nn.utils.skip_init(nn.Linear, int(backbone.config.hidden_size), 1, device=device, dtype=weights)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        forward = ValueForward(backbone, head, torch.bfloat16 if half else None)
+        self._forward = self._ranks.shard(forward)
+        self._trainable = {name: p for name, p in forward.model.named_parameters() if p.requires_grad}
         self._optimizer = torch.optim.AdamW(
             list(self._trainable.values()), lr=self.config.learning_rate, weight_decay=0.0
         )
-        self.steps = 0
-        """Optimiser steps taken since the start of the run."""
-        self.updates = 0
-        """Calls of :meth:`update` that took their steps."""
 
     @torch.no_grad()
     def values(self, prompts: Prompts) -> NDArray[np.float64]:
@@ -101,10 +136,13 @@ class Critic:
         Raises:
             ValueError: If a prompt is empty.
         """
-        result = np.empty(len(prompts))
-        for part in self._plan(prompts, range(len(prompts))):
-            result[part] = self._forward([prompts[i] for i in part]).double().cpu().numpy()
-        return result
+        found: dict[int, Tensor] = {}
+        for part, counts in self._plan(prompts, range(len(prompts))):
+            values = self._evaluate([prompts[i] for i in part]).double().cpu()
+            if counts:
+                found |= zip(part, values, strict=True)
+        found = self._ranks.gather(found)
+        return np.array([float(found[i]) for i in range(len(prompts))])
 
     def update(
         self, prompts: Prompts, targets: NDArray[np.float64], old_values: NDArray[np.float64]
@@ -143,64 +181,23 @@ class Critic:
             metrics["explained_variance"] = float(1 - (targets - old_values).var() / targets.var())
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on bit for bit, on the CPU; ``torch.load(…, weights_only=True)`` reads it.
-
-        A decoder that is not trained is no part of it: build the critic from the same model.
-        """
-        return {
-            "weights": {name: p.detach().to("cpu", copy=True) for name, p in self._trainable.items()},
-            "optimizer": {
-                str(i): {key: value.detach().to("cpu", copy=True) for key, value in moments.items()}
-                for i, moments in self._optimizer.state_dict()["state"].items()
-            },
-            "steps": self.steps,
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, into a critic that was built in the same way.
-
-        Raises:
-            ValueError: If the weights differ in name or shape. Nothing is changed then.
-        """
-        weights: Mapping[str, Tensor] = state["weights"]
-        ours = {name: tuple(p.shape) for name, p in self._trainable.items()}
-        theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        if ours != theirs:
-            odd = sorted(set(ours.items()) ^ set(theirs.items()))
-            raise ValueError(f"The saved weights are not those of this critic; they differ in {odd[:4]}")
-        with torch.no_grad():
-            for name, parameter in self._trainable.items():
-                parameter.copy_(weights[name])
-        moments = {int(i): dict(values) for i, values in state["optimizer"].items()}
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self._optimizer.zero_grad(set_to_none=True)
-        self.steps = int(state["steps"])
-        self.updates = int(state["updates"])
-
-    def _plan(self, prompts: Prompts, chosen: Sequence[int]) -> list[list[int]]:
+    def _plan(self, prompts: Prompts, chosen: Sequence[int]) -> list[tuple[list[int], bool]]:
+        """The micro-batches of the chosen prompts that are this process's, and whether each counts."""
         lengths = [len(prompts[i]) for i in chosen]
         if not all(lengths):
             raise ValueError("A prompt has no token; there is no state to value")
-        return [[chosen[j] for j in part] for part in plan_micro_batches(lengths, self._micro_batch_tokens)]
+        # Padded to the longest, the rows of each process: in one process all of them.
+        rows = math.ceil(len(lengths) / self._ranks.size)
+        budget = self._ranks.budget(rows * self._ranks.size * max(lengths, default=0), self._micro_batch_tokens)
+        parts = self._ranks.deal(plan_micro_batches(lengths, budget))
+        return [([chosen[j] for j in part], counts) for part, counts in parts]
 
-    def _forward(self, prompts: Prompts) -> Tensor:
+    def _evaluate(self, prompts: Prompts) -> Tensor:
         """Return the values of prompts, shape [B], in the precision of the head."""
-        weight, bias = self._head
         width = max(map(len, prompts))
-        ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts], device=weight.device)
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=weight.device)
-        positions = torch.arange(width, device=weight.device).expand_as(ids)
-        mask = (positions <= last.unsqueeze(1)).long()
-        precision = (
-            torch.autocast(weight.device.type, dtype=self._autocast) if self._autocast else contextlib.nullcontext()
-        )
-        with precision:
-            output = self._backbone(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
-        states = output.last_hidden_state[torch.arange(len(prompts), device=weight.device), last]
-        return nn.functional.linear(states.to(weight.dtype), weight, bias).squeeze(-1)
+        ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts], device=self.device)
+        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
+        return self._forward(ids, last)
 
     def _step(
         self, prompts: Prompts, targets: NDArray[np.float64], old_values: NDArray[np.float64], chosen: list[int]
@@ -208,15 +205,19 @@ class Critic:
         """Take one optimiser step on the mean loss of the chosen prompts; return that loss and the gradient's norm."""
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        for part in self._plan(prompts, chosen):
-            values = self._forward([prompts[i] for i in part])
+        for part, counts in self._plan(prompts, chosen):
+            values = self._evaluate([prompts[i] for i in part])
             wanted = torch.as_tensor(targets[part]).to(values)
             losses = value_losses(values, wanted, torch.as_tensor(old_values[part]).to(values), self.config.value_clip)
             loss = losses.sum() / len(chosen)
-            loss.backward()
-            total += float(loss.detach())
+            if counts:
+                loss.backward()
+                total += float(loss.detach())
+            else:
+                (0.0 * loss).backward()
+        total = self._ranks.total(total)
         gradients = [p.grad for p in self._trainable.values() if p.grad is not None]
-        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]).double()))
+        norm = self._ranks.norm(gradients)
         if not (math.isfinite(total) and math.isfinite(norm)):
             self._optimizer.zero_grad(set_to_none=True)
             raise NonFiniteGradient(f"critic of {self.name}", self.steps, total, norm)

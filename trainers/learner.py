@@ -26,12 +26,13 @@ from trainers.logprobs import CompletionForward
 from trainers.lora import add_lora, merged_named_tensors
 from trainers.packing import plan_trees
 from trainers.ranks import Forward, Ranks
+from trainers.trained import Trained
 from trainers.update_metrics import NonFiniteGradient, Step, UpdateMetrics
 
 __all__ = ["Learner", "LearnerConfig", "NonFiniteGradient", "Sample", "UpdateMetrics"]
 
 
-class Learner:
+class Learner(Trained):
     """Trains one causal language model.
 
     Args:
@@ -50,6 +51,8 @@ class Learner:
             ``modules_to_save``), or the model has no trainable weight.
     """
 
+    part = "learner"
+
     def __init__(
         self,
         model: Any,
@@ -61,7 +64,7 @@ class Learner:
         reference: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
-        self._ranks = ranks or Ranks()
+        super().__init__(ranks)
         self.config = config or LearnerConfig()
         self.loss = loss or LossConfig()
         self._lora = lora is not None
@@ -91,15 +94,6 @@ class Learner:
         self._optimizer = torch.optim.AdamW(
             groups, lr=self.config.lr, betas=self.config.betas, eps=self.config.adam_eps
         )
-        self.steps = 0
-        """Optimiser steps taken since the start of the run."""
-        self.updates = 0
-        """Calls of :meth:`update` that took their steps."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(iter(self._trainable.values())).device
 
     def logprobs(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return the log-prob of every completion token under the current weights, without gradient.
@@ -187,15 +181,6 @@ class Learner:
         self.updates += 1
         return UpdateMetrics.of(samples, steps, self._ranks.merge(metrics), self.config.lr_at(self.steps - 1))
 
-    def trainable_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the weights that are trained, by their names in ``self.model`` (peft's for LoRA), without copying."""
-        for name, parameter in self._trainable.items():
-            yield name, parameter.detach()
-
-    def parameters(self) -> list[Tensor]:
-        """The weights that are trained, in the order in which the optimiser numbers them in :meth:`state_dict`."""
-        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-
     def full_named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all weights under the names of the plain model, LoRA merged in: what a sampler loads.
 
@@ -215,72 +200,6 @@ class Learner:
             self.model.get_base_model().save_pretrained(folder, state_dict=merged)
         else:
             self.model.save_pretrained(folder)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on bit for bit: trained weights, AdamW's moments, counters. Copies, on the CPU.
-
-        Learning rate and shuffling depend on the counters and the configuration only, so no generator is stored. The
-        object holds tensors, numbers, strings, lists and dicts; ``torch.load(..., weights_only=True)`` reads it.
-        """
-        state = self.tensors()
-        return {
-            **state,
-            "weights": {name: p.to("cpu", copy=True) for name, p in state["weights"].items()},
-            "optimizer": {
-                i: {key: value.to("cpu", copy=True) for key, value in moments.items()}
-                for i, moments in state["optimizer"].items()
-            },
-        }
-
-    def tensors(self) -> dict[str, Any]:
-        """Return the same as :meth:`state_dict` without copying: the tensors are those that the next step changes."""
-        return {
-            "weights": {name: p.detach() for name, p in self._trainable.items()},
-            "optimizer": {
-                str(i): {key: value.detach() for key, value in moments.items()}
-                for i, moments in self._optimizer.state_dict()["state"].items()
-            },
-            "steps": self.steps,
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
-        """Restore what :meth:`state_dict` returned, into a learner that was built in the same way.
-
-        A folder is read as :mod:`trainers.distributed.sharded_state` says, however many ranks have written it.
-
-        Hyper-parameters are those of this learner's configuration. The reference model is not part of the state: build
-        the learner from the same initial model.
-
-        Raises:
-            ValueError: If the trained weights differ in name or shape. Nothing is changed then.
-        """
-        if isinstance(state, Path):
-            from trainers.distributed.sharded_state import read_whole
-
-            state = read_whole(state)
-        weights: Mapping[str, Tensor] = state["weights"]
-        ours = {name: tuple(p.shape) for name, p in self._trainable.items()}
-        theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        if ours != theirs:
-            odd = sorted(set(ours.items()) ^ set(theirs.items()))
-            raise ValueError(f"The saved weights are not those of this learner; they differ in {odd[:4]}")
-        with torch.no_grad():
-            for name, parameter in self._trainable.items():
-                parameter.copy_(self._ranks.local(parameter, weights[name]))
-        owners = self.parameters()
-        moments = {
-            int(i): {
-                key: self._ranks.local(owners[int(i)], value) if value.ndim else value for key, value in values.items()
-            }
-            for i, values in state["optimizer"].items()
-        }
-        self._optimizer.load_state_dict(
-            {"state": moments, "param_groups": self._optimizer.state_dict()["param_groups"]}
-        )
-        self._optimizer.zero_grad(set_to_none=True)
-        self.steps = int(state["steps"])
-        self.updates = int(state["updates"])
 
     def _forward_of(self, model: Any) -> Forward:
         return self._ranks.shard(

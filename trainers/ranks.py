@@ -1,14 +1,14 @@
-"""How the work and the weights of one learner are divided over processes: here, not at all.
+"""How the work and the weights of a learner or a critic are divided over processes: here, not at all.
 
-The loss of an optimiser step is a sum over tokens with weights that are fixed before micro-batches are cut, so
-whichever process computes a micro-batch, gradients, losses and squared norms only have to be added up.
+The loss of an optimiser step is a sum over tokens, or over values, with weights that are fixed before micro-batches are
+cut, so whichever process computes a micro-batch, gradients, losses and squared norms only have to be added up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,13 @@ from trainers.batching import MicroBatch
 __all__ = ["Forward", "Ranks"]
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound="HasModel")
+
+
+class HasModel(Protocol):
+    """A forward pass, to be called, and the model whose weights it reads."""
+
+    model: Any
 
 
 class Forward(Protocol):
@@ -44,7 +51,7 @@ class Ranks:
     rank: int = 0
     size: int = 1
 
-    def shard(self, forward: Forward) -> Forward:
+    def shard(self, forward: _F) -> _F:
         """Divide the weights behind a forward pass; from then on they are only read and used through what is returned.
 
         Every process must call it, and each forward and backward pass, equally often.

@@ -1,4 +1,4 @@
-"""A learner divided over the ranks of a process group, by PyTorch's FSDP2.
+"""A learner, and a critic, divided over the ranks of a process group, by PyTorch's FSDP2.
 
 Weights, gradients and AdamW's moments are divided; micro-batches are dealt out. FSDP averages gradients over the ranks
 by default; here they are added up, because every rank's loss is its part of one sum (:mod:`trainers.ranks`).
@@ -19,8 +19,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from trainers.algorithms.losses import LossMetrics
-from trainers.batching import MicroBatch
-from trainers.logprobs import CompletionForward
 from trainers.ranks import Ranks
 
 __all__ = ["FSDPRanks", "process_group", "whole"]
@@ -101,15 +99,12 @@ class _ShardedForward(nn.Module):
     layer are called one after the other, and only the root's hooks gather what belongs to neither layer of the decoder.
     """
 
-    def __init__(self, forward: CompletionForward, mesh: DeviceMesh) -> None:
+    def __init__(self, forward: Any, mesh: DeviceMesh) -> None:
         super().__init__()
-        self.shares = forward.shares
-        self.attention_cost = forward.attention_cost
-        self.overhead = forward.overhead
         self.model = forward.model
-        self._score = forward
+        self._undivided = forward
         if not any(isinstance(module, FSDPModule) for module in self.model.modules()):
-            layers = set(getattr(self.model, "_no_split_modules", None) or ())
+            layers = {n for m in self.model.modules() for n in getattr(m, "_no_split_modules", None) or ()}
             for module in [m for m in self.model.modules() if type(m).__name__ in layers]:
                 fully_shard(module, mesh=mesh, reshard_after_forward=True)
         # The root too is divided again after a pass without gradients, or it would keep weights that have changed.
@@ -119,9 +114,16 @@ class _ShardedForward(nn.Module):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
 
-    def forward(self, batch: MicroBatch, *, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
-        """Return log-probs and entropies of the completion tokens."""
-        return self._score(batch, entropy_grad=entropy_grad)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the forward pass says of itself."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_undivided"], name)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Return what the forward pass returns."""
+        return self._undivided(*args, **options)
 
 
 def whole(tensor: Tensor) -> Tensor:
