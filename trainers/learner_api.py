@@ -1,4 +1,4 @@
-"""What a run asks of a learner, wherever its weights are."""
+"""What a run asks of a learner and of a critic, wherever their weights are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from trainers.algorithms.loss_config import LossConfig
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from trainers.checkpoint import State
     from trainers.update_metrics import UpdateMetrics
 
-__all__ = ["PolicyLearner"]
+__all__ = ["PolicyCritic", "PolicyLearner"]
 
 
 class PolicyLearner(Protocol):
@@ -46,4 +48,26 @@ class PolicyLearner(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
         """Restore what :meth:`state_dict` returned, or wrote."""
+        ...
+
+
+class PolicyCritic(Protocol):
+    """Values the states that one policy meets. :class:`trainers.critic.Critic` says what each method does."""
+
+    def values(self, prompts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the value of each prompt."""
+        ...
+
+    def update(
+        self, prompts: Sequence[Sequence[int]], targets: NDArray[np.float64], old_values: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """Fit the values of prompts to their targets."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return what is needed to go on, or what writes it, with the learner's, into a folder."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
+        """Restore what :meth:`state_dict` returned, or what was written into a folder."""
         ...

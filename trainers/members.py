@@ -17,7 +17,7 @@ from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.critic import Critic
 from trainers.kernels import apply_kernels, check_kernels
 from trainers.learner import Learner
-from trainers.learner_api import PolicyLearner
+from trainers.learner_api import PolicyCritic, PolicyLearner
 from trainers.learner_config import LearnerConfig
 from trainers.lora import Bases
 from trainers.models import resolve_model
@@ -52,7 +52,7 @@ class Member:
     config: PolicyConfig
     policy: Policy
     learner: PolicyLearner | None = None
-    critic: Critic | None = None
+    critic: PolicyCritic | None = None
     sync: WeightSync | None = None
 
     def state_dict(self) -> State:
@@ -67,12 +67,10 @@ class Member:
 
         Raises:
             KeyError: The state is that of a run without a critic.
-            ValueError: The weights are those of another model.
+            ValueError: The weights are those of another model, or the folder is that of a run without a critic.
         """
         if self.critic is not None:
-            if isinstance(state, Path):
-                raise ValueError(f"{state} was written by several processes and holds no critic")
-            self.critic.load_state_dict(state["critic"])
+            self.critic.load_state_dict(state if isinstance(state, Path) else state["critic"])
         if self.learner is not None:
             self.learner.load_state_dict(state)
 
@@ -188,15 +186,21 @@ def build_loss(name: str, config: TrainConfig) -> LossConfig:
 
 
 def build_learner(
-    name: str, config: TrainConfig, ranks: Ranks | None = None, bases: Bases | None = None
+    name: str,
+    config: TrainConfig,
+    ranks: Ranks | None = None,
+    bases: Bases | None = None,
+    *,
+    with_critic: bool = True,
 ) -> tuple[Learner, Critic | None]:
     """Load the model of a policy and what trains it.
 
     Args:
         name: The policy.
         config: The configuration.
-        ranks: How the learner is divided over processes; not at all if not given.
+        ranks: How learner and critic are divided over processes; not at all if not given.
         bases: Weights in memory that the frozen part of a policy with an adapter is taken from, or added to.
+        with_critic: Build the critic too, if the algorithm has one.
 
     Raises:
         ConfigError: Settings that do not fit the model.
@@ -246,7 +250,7 @@ def build_learner(
         }
     algorithm = config.algorithm.build()
     critic = None
-    if algorithm.critic is not None:  # before the learner puts adapters on the model
+    if algorithm.critic is not None and with_critic:  # before the learner puts adapters on the model
         critic = Critic(
             model,
             algorithm.critic,
@@ -254,6 +258,7 @@ def build_learner(
             micro_batch_tokens=settings.micro_batch_tokens,
             dtype=settings.dtype,
             seed=settings.seed,
+            ranks=ranks,
         )
     loss = build_loss(name, config)
     try:

@@ -4,6 +4,9 @@
 Ray's object store and not in the rank. If a rank dies, before, during or after an update, all ranks of the learner are
 started anew from the state after the last update that every one of them has finished, and what was asked is asked
 again. Nothing in an update depends on when it is computed, so the second time gives what the first would have given.
+
+The critic of a policy lives in the ranks of its learner. Its update is one of its own, with a state of its own: a rank
+that dies in it does not have the learner's made again.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 import torch
+from numpy.typing import NDArray
 from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -24,6 +29,7 @@ from torch.distributed.tensor import DTensor
 
 from trainers.batching import Sample
 from trainers.config import TrainConfig
+from trainers.critic import Critic
 from trainers.distributed.cluster import Placement
 from trainers.distributed.fsdp import FSDPRanks, process_group, whole
 from trainers.distributed.sharded_state import Place, read, write
@@ -31,9 +37,10 @@ from trainers.learner import Learner
 from trainers.members import build_learner, build_loss
 from trainers.quiet import quieten_libraries
 from trainers.run_folder import RunError
+from trainers.trained import Trained
 from trainers.update_metrics import UpdateMetrics
 
-__all__ = ["LearnerRank", "RayLearner", "place_on"]
+__all__ = ["LearnerRank", "RayCritic", "RayLearner", "place_on"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +60,8 @@ class LearnerRank:
         self._group: Any = None
         self._store: Store | None = None
         self._learner: Learner
+        self._critic: Critic
+        self._parts: dict[str, Trained] = {}
 
     def open_store(self) -> tuple[str, int]:
         """Open the store where the ranks meet, on the first of them; returns its address."""
@@ -61,33 +70,48 @@ class LearnerRank:
         self._store = store
         return host, int(store.port)
 
-    def start(self, address: tuple[str, int], state: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Join the others, load the model and take this rank's part; go on from ``state``, if there is one."""
+    def start(self, address: tuple[str, int], *states: Mapping[str, Any]) -> dict[str, Any]:
+        """Join the others, load the model and take this rank's part; go on from ``states``, if there are any.
+
+        Args:
+            address: Of the store.
+            *states: This rank's part of the learner's state and of the critic's, if there is one.
+        """
         if self._store is None:
             self._store = TCPStore(*address, self._size, is_master=False)
         self._group = process_group(self._store, self._rank, self._size)
         self._group.__enter__()
         self._learner, critic = build_learner(self._name, self._config, FSDPRanks())
+        self._parts = {"learner": self._learner}
         if critic is not None:
-            raise RunError("a critic cannot be divided over ranks")
-        if state is not None:
-            self._restore(state)
+            self._critic = self._parts["critic"] = critic
+        if states:
+            for trained, state in zip(self._parts.values(), states, strict=True):
+                _restore(trained, state)
         return {"pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
 
     def update(self, samples: Sequence[Sample], epochs: int, minibatches: int) -> tuple[UpdateMetrics, dict[str, Any]]:
-        """Train; returns the metrics and this rank's part of the state after it."""
-        return self._learner.update(samples, epochs=epochs, minibatches=minibatches), self._part()
+        """Train; returns the metrics and this rank's part of the learner's state after it."""
+        return self._learner.update(samples, epochs=epochs, minibatches=minibatches), _part(self._learner)
 
-    def load(self, state: Mapping[str, Any] | Path) -> tuple[None, dict[str, Any]]:
+    def fit_values(self, *arguments: Any) -> tuple[dict[str, float], dict[str, Any]]:
+        """Train the critic; returns the metrics and this rank's part of the critic's state after it."""
+        return self._critic.update(*arguments), _part(self._critic)
+
+    def values(self, prompts: Sequence[Sequence[int]]) -> tuple[Any, None]:
+        """Return, on the first rank, the values of prompts."""
+        found = self._critic.values(prompts)
+        return (found if self._rank == 0 else None), None
+
+    def load(self, part: str, state: Mapping[str, Any] | Path) -> tuple[None, dict[str, Any]]:
         """Take a whole state, or one that any number of ranks has written; returns this rank's part."""
-        if isinstance(state, Path):
-            state = read(state, place_on(self._learner))
-        self._learner.load_state_dict(state)
-        return None, self._part()
+        trained = self._parts[part]
+        trained.load_state_dict(read(state, place_on(trained), part) if isinstance(state, Path) else state)
+        return None, _part(trained)
 
-    def snapshot(self) -> tuple[None, dict[str, Any]]:
+    def snapshot(self, part: str) -> tuple[None, dict[str, Any]]:
         """Return this rank's part of the state."""
-        return None, self._part()
+        return None, _part(self._parts[part])
 
     def publish(self) -> tuple[None, dict[str, Any] | None]:
         """Return, on the first rank, the weights for samplers as arrays, and the configuration of the adapter."""
@@ -106,7 +130,8 @@ class LearnerRank:
 
     def write(self, folder: Path) -> tuple[None, None]:
         """Write this rank's part of a checkpoint."""
-        write(self._learner.tensors(), folder)
+        state = self._learner.tensors()
+        write({**state, "critic": self._critic.tensors()} if "critic" in self._parts else state, folder)
         return None, None
 
     def logprobs(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> tuple[Any, None]:
@@ -127,52 +152,57 @@ class LearnerRank:
                 arrays[name] = value.numpy()
         return {"tensors": arrays, "adapter": adapter} if self._rank == 0 else None
 
-    def _part(self) -> dict[str, Any]:
-        def part(tensor: Tensor) -> Any:
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            return local.detach().to("cpu", copy=True).numpy()
 
-        state = self._learner.tensors()
-        return {
-            **state,
-            "weights": {name: part(tensor) for name, tensor in state["weights"].items()},
-            "optimizer": {
-                i: {key: part(value) for key, value in moments.items()} for i, moments in state["optimizer"].items()
-            },
-        }
+def _part(trained: Trained) -> dict[str, Any]:
+    """What this rank has of a state, as arrays."""
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        owners = self._learner.parameters()
-        names = dict(self._learner.trainable_named_tensors())
+    def part(tensor: Tensor) -> Any:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        return local.detach().to("cpu", copy=True).numpy()
 
-        def back(array: Any, parameter: Tensor) -> Tensor:
-            local = torch.from_numpy(array.copy())
-            if not isinstance(parameter, DTensor) or local.ndim == 0:
-                return local
-            return DTensor.from_local(
-                local.to(parameter.device),
-                parameter.device_mesh,
-                parameter.placements,
-                run_check=False,
-                shape=parameter.shape,
-                stride=parameter.stride(),
-            )
+    state = trained.tensors()
+    return {
+        **state,
+        "weights": {name: part(tensor) for name, tensor in state["weights"].items()},
+        "optimizer": {
+            i: {key: part(value) for key, value in moments.items()} for i, moments in state["optimizer"].items()
+        },
+    }
 
-        self._learner.load_state_dict(
-            {
-                **state,
-                "weights": {name: back(array, names[name]) for name, array in state["weights"].items()},
-                "optimizer": {
-                    i: {key: back(value, owners[int(i)]) for key, value in moments.items()}
-                    for i, moments in state["optimizer"].items()
-                },
-            }
+
+def _restore(trained: Trained, state: Mapping[str, Any]) -> None:
+    """Take back what :func:`_part` returned."""
+    owners = trained.parameters()
+    names = dict(trained.trainable_named_tensors())
+
+    def back(array: Any, parameter: Tensor) -> Tensor:
+        local = torch.from_numpy(array.copy())
+        if not isinstance(parameter, DTensor) or local.ndim == 0:
+            return local
+        return DTensor.from_local(
+            local.to(parameter.device),
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
+            stride=parameter.stride(),
         )
 
+    trained.load_state_dict(
+        {
+            **state,
+            "weights": {name: back(array, names[name]) for name, array in state["weights"].items()},
+            "optimizer": {
+                i: {key: back(value, owners[int(i)]) for key, value in moments.items()}
+                for i, moments in state["optimizer"].items()
+            },
+        }
+    )
 
-def place_on(learner: Learner) -> Place:
+
+def place_on(trained: Trained) -> Place:
     """Return what makes the tensors that a rank reads its parts of a saved state into."""
-    named, numbered = dict(learner.trainable_named_tensors()), learner.parameters()
+    named, numbered = dict(trained.trainable_named_tensors()), trained.parameters()
 
     def place(path: tuple[str, ...], size: torch.Size, dtype: torch.dtype) -> Tensor:
         owner = named.get(path[1]) if path[0] == "weights" else None
@@ -196,6 +226,9 @@ class RayLearner:
         name: The policy.
         config: The configuration of the run.
         placement: Where the ranks go.
+
+    Attributes:
+        critic: The critic that lives in the ranks, if the algorithm has one.
     """
 
     def __init__(self, name: str, config: TrainConfig, placement: Placement) -> None:
@@ -205,7 +238,8 @@ class RayLearner:
         self.ranks: list[Any] = []
         self.where: list[dict[str, Any]] = []
         self._published: list[Any] = []
-        self._state: list[Any] = []
+        self.critic = None if config.algorithm.build().critic is None else RayCritic(self)
+        self._state: dict[str, list[Any]] = {}
         self.restarts = 0
         """How often the ranks were started anew."""
 
@@ -218,14 +252,12 @@ class RayLearner:
         ]
         timeout = self._run.cluster.start_timeout
         (address,) = self._outcomes([self.ranks[0].open_store.remote()], timeout)
-        states = self._state or [None] * self._size
+        states = [[parts[rank] for parts in self._state.values()] for rank in range(self._size)]
         self.where = self._outcomes(
-            [rank.start.remote(address, state) for rank, state in zip(self.ranks, states, strict=True)], timeout
+            [rank.start.remote(address, *own) for rank, own in zip(self.ranks, states, strict=True)], timeout
         )
         if not self._state:
-            pairs = self._submit("snapshot")
-            self._outcomes([first for first, _ in pairs])
-            self._state = [second for _, second in pairs]
+            self._state = {part: self._snapshot(part) for part in ["learner", *(["critic"] if self.critic else [])]}
 
     def stop(self) -> None:
         """End the ranks."""
@@ -235,7 +267,7 @@ class RayLearner:
 
     def update(self, samples: Sequence[Sample], *, epochs: int = 1, minibatches: int = 1) -> UpdateMetrics:
         """Train on a batch of turns; see :meth:`Learner.update`."""
-        metrics: UpdateMetrics = self._ask("update", ray.put(list(samples)), epochs, minibatches, changes=True)[0]
+        metrics: UpdateMetrics = self._ask("update", ray.put(list(samples)), epochs, minibatches, changes="learner")[0]
         return metrics
 
     def logprobs(
@@ -260,28 +292,37 @@ class RayLearner:
         self._ask("weights")
         payload = ray.get(self._published[0])
         weights = {name: torch.from_numpy(array.copy()) for name, array in payload["tensors"].items()}
-        learner, _ = build_learner(self._name, self._run)
+        learner, _ = build_learner(self._name, self._run, with_critic=False)
         learner.load_state_dict({"weights": weights, "optimizer": {}, "steps": 0, "updates": 0})
         learner.save_pretrained(folder)
 
     def state_dict(self) -> Callable[[Path], None]:
-        """Return what writes the state into a folder, which all ranks do together."""
+        """Return what writes the state, with the critic's, into a folder, which all ranks do together."""
         return self._write
 
     def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
         """Restore a state that ranks wrote, however many, or that of a learner of one process."""
-        self._ask("load", state.resolve() if isinstance(state, Path) else ray.put(dict(state)), changes=True)
+        own = state if isinstance(state, Path) else {key: value for key, value in state.items() if key != "critic"}
+        self._load("learner", own)
+
+    def _load(self, part: str, state: Mapping[str, Any] | Path) -> None:
+        self._ask("load", part, state.resolve() if isinstance(state, Path) else ray.put(dict(state)), changes=part)
+
+    def _snapshot(self, part: str) -> list[Any]:
+        pairs = self._submit("snapshot", part)
+        self._outcomes([first for first, _ in pairs])
+        return [second for _, second in pairs]
 
     def _write(self, folder: Path) -> None:
         self._ask("write", folder.resolve())
 
-    def _ask(self, method: str, *args: Any, changes: bool = False) -> list[Any]:
+    def _ask(self, method: str, *args: Any, changes: str | None = None) -> list[Any]:
         """Call a method of every rank; if one dies, start all anew and call again.
 
         Args:
             method: Its name. It returns two values, of which this returns the first of each rank.
             *args: Its arguments.
-            changes: Whether the second is the rank's part of a new state.
+            changes: Whose new state the second is a rank's part of: ``learner``, ``critic`` or nobody's.
         """
         lost: Exception | None = None
         for _ in range(self._run.cluster.attempts):
@@ -297,8 +338,8 @@ class RayLearner:
                 self.restarts += 1
                 continue
             self._published = [second for _, second in pairs]
-            if changes:
-                self._state = self._published
+            if changes is not None:
+                self._state[changes] = self._published
             return found
         raise RunError(
             f"The learner of policy {self._name!r} lost a rank {self._run.cluster.attempts} times at `{method}`: {lost}"
@@ -340,3 +381,32 @@ class RayLearner:
             cause = getattr(failure, "cause", None)
             raise cause if isinstance(cause, Exception) else failure
         return [found[ref] for ref in refs]
+
+
+class RayCritic:
+    """The critic in the ranks of a learner. What it does is what :class:`trainers.critic.Critic` does."""
+
+    def __init__(self, learner: RayLearner) -> None:
+        self._learner = learner
+
+    def values(self, prompts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the value of each prompt; see :meth:`Critic.values`."""
+        found: NDArray[np.float64] = self._learner._ask("values", ray.put(list(prompts)))[0]
+        return found
+
+    def update(
+        self, prompts: Sequence[Sequence[int]], targets: NDArray[np.float64], old_values: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """Fit the values of prompts to their targets; see :meth:`Critic.update`."""
+        metrics: dict[str, float] = self._learner._ask(
+            "fit_values", ray.put(list(prompts)), targets, old_values, changes="critic"
+        )[0]
+        return metrics
+
+    def state_dict(self) -> Callable[[Path], None]:
+        """Return what writes the state, with the learner's, into a folder."""
+        return self._learner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Path) -> None:
+        """Restore a state that ranks wrote, however many, or that of a critic of one process."""
+        self._learner._load("critic", state)

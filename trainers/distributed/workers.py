@@ -67,11 +67,6 @@ class RayWorkers(Workers):
         Raises:
             ConfigError: It asks for more than there is, or for what has no place on a cluster.
         """
-        if config.algorithm.build().critic is not None:
-            raise ConfigError(
-                f"algorithm.preset {config.algorithm.preset!r} has a critic, which is not divided over a cluster: run "
-                "it without --cluster"
-            )
         if config.max_staleness and config.cluster.engines == "auto":
             raise ConfigError(
                 f"max_staleness is {config.max_staleness} and cluster.engines is 'auto': engines change hands while "
@@ -146,6 +141,7 @@ class RayWorkers(Workers):
             members[name] = Member(name, policy, sampler)
             if name in self.learners:
                 members[name].learner, members[name].sync = self.learners[name], EngineSync(sampler)
+                members[name].critic = self.learners[name].critic
         return members
 
     def _actor(self, cls: type, kind: str, owner: str, number: int) -> Any:

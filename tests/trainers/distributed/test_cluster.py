@@ -14,10 +14,13 @@ import pytest
 import ray
 
 from trainers.config import ConfigError, load_config
+from trainers.distributed.cluster import plan, reserve
 from trainers.distributed.learners import RayLearner
+from trainers.distributed.sharded_state import read_whole
 from trainers.distributed.workers import RayWorkers
 from trainers.tracking import read_metrics
 from trainers.trainer import Trainer
+from trainers.update_metrics import NonFiniteGradient
 
 pytestmark = pytest.mark.slow
 
@@ -99,18 +102,8 @@ class Killer:
             where = ray.get(victim.ready.options(max_task_retries=-1).remote())  # once it is back from its last death
             self._kill(kind, where["pid"])
 
-    def watch(self, monkeypatch):
-        """Be told of every call of ranks."""
-        submit = RayLearner._submit
-
-        def submit_and_tell(learner, method, *args):
-            refs = submit(learner, method, *args)
-            self._submitted(learner, method)
-            return refs
-
-        monkeypatch.setattr(RayLearner, "_submit", submit_and_tell)
-
-    def _submitted(self, learner, method):
+    def submitted(self, learner, method):
+        """The ranks were asked for something."""
         self._asked[method] = self._asked.get(method, 0) + 1
         rank = self._at_calls.pop((method, self._asked[method]), None)
         if rank is not None:
@@ -119,6 +112,20 @@ class Killer:
     def _kill(self, kind, pid):
         os.kill(pid, signal.SIGKILL)
         self.killed.append(kind)
+
+
+def watch(monkeypatch, killer):
+    """Tell the killer what ranks are asked for; returns the list of it, which grows."""
+    submit, asked = RayLearner._submit, []
+
+    def submit_and_kill(learner, method, *args):
+        refs = submit(learner, method, *args)
+        asked.append(method)
+        killer.submitted(learner, method)
+        return refs
+
+    monkeypatch.setattr(RayLearner, "_submit", submit_and_kill)
+    return asked
 
 
 def test_killed_workers_change_nothing(cluster, config, tmp_path, runs, monkeypatch):
@@ -131,7 +138,7 @@ def test_killed_workers_change_nothing(cluster, config, tmp_path, runs, monkeypa
         {2: "runner", 9: "engine", 17: "runner", 22: "engine", 30: "runner", 37: "runner", 45: "engine", 60: "runner"},
         {("update", 2): 1, ("publish", 4): 0},
     )
-    killer.watch(monkeypatch)
+    watch(monkeypatch, killer)
     distributed = run(settings, tmp_path / "distributed", workers, on_episode=killer.episode)
     assert sorted(killer.killed) == ["engine"] * 3 + ["rank"] * 2 + ["runner"] * 5
     assert workers.learners["everyone"].restarts == 2
@@ -150,7 +157,7 @@ def test_batches_are_played_beside_updates(cluster, config, tmp_path, runs, on_n
     )
     workers = RayWorkers("auto")
     killer = Killer(workers, {11: "runner", 27: "engine"}, {("update", 2): 1})
-    killer.watch(monkeypatch)
+    watch(monkeypatch, killer)
     distributed = run(settings, tmp_path / "distributed", workers, on_episode=killer.episode)
     assert sorted(killer.killed) == ["engine", "rank", "runner"]
     rows = read_metrics(distributed)
@@ -176,6 +183,48 @@ def test_a_run_moves_between_a_cluster_and_one_process(cluster, config, tmp_path
     moved = run(config(updates=3, **values), tmp_path / "moved", resume=True)
     assert_same_run(moved, alone, runs)
     assert (moved / "models" / "everyone" / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_a_critic_lives_in_the_ranks_and_moves_with_them(cluster, config, tmp_path, runs, monkeypatch):
+    """Two updates on two ranks, of which one is killed while the critic learns and one while it is asked; one update
+    in this process; and one on ranks again.
+    """
+    overrides = {"critic": {"learning_rate": 0.003, "minibatches": 2, "value_clip": 0.2}}
+    values = {"algorithm": {"preset": "gae", "overrides": overrides}, "record": {"every": 1, "episodes": 16}}
+    few = {"runners": 1, "engines": 1, "learner_ranks": 2}
+    alone = run(config(updates=4, **values), tmp_path / "alone")
+    workers = RayWorkers("auto")
+    killer = Killer(workers, {}, {("fit_values", 1): 1, ("values", 2): 0})
+    asked = watch(monkeypatch, killer)
+    run(config(updates=2, cluster=few, **values), tmp_path / "moved", workers)
+    assert killer.killed == ["rank"] * 2
+    # What was done is kept: the learner's update is not made again when the critic's is.
+    assert [asked.count(method) for method in ("update", "fit_values", "values")] == [2, 3, 3]
+    run(config(updates=3, **values), tmp_path / "moved", resume=True)
+    moved = run(config(updates=4, cluster=few, **values), tmp_path / "moved", RayWorkers("auto"), resume=True)
+    assert_same_run(moved, alone, runs)
+    ours = read_whole(moved / "checkpoints" / "update-000004" / "everyone")["critic"]
+    theirs = runs.state(alone, 4, "everyone")["critic"]
+    assert (ours["steps"], ours["updates"]) == (theirs["steps"], theirs["updates"]) == (8, 4)
+    for name, weight in theirs["weights"].items():
+        np.testing.assert_allclose(ours["weights"][name], weight, atol=1e-3)
+
+
+def test_the_error_of_a_critic_reaches_the_driver(cluster, config):
+    """One rank. The step is not taken, and the ranks go on."""
+    settings = config(algorithm={"preset": "gae"}, cluster={"runners": 1, "engines": 1, "learner_ranks": 1})
+    placement = reserve(plan(settings), settings)
+    learner = RayLearner("everyone", settings, placement)
+    try:
+        learner.start()
+        with pytest.raises(NonFiniteGradient, match="Agent 'critic of everyone'"):
+            learner.critic.update([[1], [2, 3]], np.array([0.0, 1e300]), np.zeros(2))
+        assert learner.critic.values([[1], [2, 3]]).tolist() == [0, 0]
+        assert learner.critic.update([[1], [2, 3]], np.array([0.0, 1.0]), np.zeros(2))["value_loss"] == 0.25
+        assert learner.restarts == 0
+    finally:
+        learner.stop()
+        placement.remove()
 
 
 def test_engines_go_to_the_policy_that_is_loaded(cluster, recipe, tmp_path, runs, caplog):

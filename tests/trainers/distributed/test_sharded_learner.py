@@ -1,4 +1,4 @@
-"""Two gloo ranks of one learner against a single process: same gradients, norms, weights; states that re-shard."""
+"""Two gloo ranks of a learner or a critic against one process: the same norms and weights; states that re-shard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from trainers.algorithms.critic_config import CriticConfig
 from trainers.algorithms.loss_config import LossConfig
 from trainers.batching import Sample
+from trainers.critic import Critic
 from trainers.distributed.sharded_state import read_whole, write
 from trainers.learner import Learner, NonFiniteGradient
 from trainers.learner_config import LearnerConfig
@@ -26,6 +28,11 @@ CASES = {
     "minibatches": ({"max_grad_norm": 0.1}, LossConfig(kl_coef=0.1), None, {"epochs": 2, "minibatches": 2}),
     "lora": ({"packing": "padded"}, LossConfig(importance="off"), LORA, {}),
     "checkpointing": ({"gradient_checkpointing": True}, LossConfig(entropy_coef=0.01), None, {}),
+}
+CRITICS = {
+    "critic": (40, {"epochs": 2, "minibatches": 3, "value_clip": 0.2}),
+    "critic in one micro-batch": (4096, {"max_grad_norm": 0.1}),
+    "critic on a frozen decoder": (40, {"train_backbone": False, "minibatches": 9}),
 }
 
 
@@ -71,13 +78,30 @@ def train(learner, case):
     return said, [values.tolist() for values in logprobs]
 
 
+def build_critic(case, ranks=None):
+    tokens, settings = CRITICS[case]
+    config = CriticConfig(learning_rate=1e-2, **settings)
+    return Critic(tiny_model(tied=True), config, name="solver", micro_batch_tokens=tokens, dtype="float64", ranks=ranks)
+
+
+def train_critic(critic):
+    """Three updates; what they said, and the values before and after each."""
+    prompts = [sample.prompt_ids for sample in draw_samples()]
+    targets = np.array([prompt[-1] % 2 + 0.1 * len(prompt) for prompt in prompts])
+    said, values = [], [critic.values(prompts)]
+    for _ in range(3):
+        said.append(critic.update(prompts, targets, values[-1]))
+        values.append(critic.values(prompts))
+    return said, [row.tolist() for row in values]
+
+
 def rank_main(rank, port, folder, pipe):
     """What a rank does: every case, then states between one and two ranks, then a gradient that is not finite."""
     try:
         from torch.distributed import TCPStore
 
         from trainers.distributed.fsdp import FSDPRanks, process_group
-        from trainers.distributed.learners import place_on
+        from trainers.distributed.learners import _part, _restore, place_on
         from trainers.distributed.sharded_state import read
 
         torch.set_num_threads(1)
@@ -88,8 +112,30 @@ def rank_main(rank, port, folder, pipe):
                 learner = build(case, FSDPRanks())
                 found[case] = train(learner, case)
                 write(learner.tensors(), folder / case)
+            learner = build("full", FSDPRanks())
+            for case in CRITICS:
+                critic = build_critic(case, FSDPRanks())
+                found[case] = train_critic(critic)
+                write({**learner.tensors(), "critic": critic.tensors()}, folder / case)
+                part = _part(critic)
+                found[f"{case} went on"] = train_critic(critic)
+                critic = build_critic(case, FSDPRanks())
+                _restore(critic, part)
+                found[f"{case} restarted"] = train_critic(critic)
+            critic = build_critic("critic", FSDPRanks())
+            critic.load_state_dict(read(folder / "one", place_on(critic), "critic"))
+            found["critic resumed"] = train_critic(critic)
+            critic = build_critic("critic", FSDPRanks())
+            critic.load_state_dict(read_whole_state(folder / "one")["critic"])
+            found["critic resumed from whole tensors"] = train_critic(critic)
+            found["few prompts"] = critic.values([[1]]).tolist(), critic.values([]).tolist()
+            found["held"] = sum(p.to_local().numel() for p in critic.parameters())
+            try:
+                critic.update([[1], [2, 3]], np.array([0.0, 1e300]), np.zeros(2))
+            except NonFiniteGradient as problem:
+                found["critic not finite"] = problem.agent, problem.loss, problem.norm
             learner = build("minibatches", FSDPRanks())
-            learner.load_state_dict(read(folder / "one", place_on(learner)))
+            learner.load_state_dict(read(folder / "one", place_on(learner), "learner"))
             found["resumed"] = train(learner, "minibatches")
             whole = read_whole_state(folder / "one")
             learner = build("minibatches", FSDPRanks())
@@ -120,12 +166,18 @@ def one():
 
 
 @pytest.fixture(scope="module")
-def saved(one, tmp_path_factory):
+def critics():
+    """What a single process makes of every critic."""
+    return {case: (critic := build_critic(case), train_critic(critic)) for case in CRITICS}
+
+
+@pytest.fixture(scope="module")
+def saved(one, critics, tmp_path_factory):
     """A folder with the state of one process, to be read by two."""
     folder = tmp_path_factory.mktemp("states")
-    learner = one["minibatches"][0]
-    write(learner.tensors(), folder / "one")
-    torch.save(learner.state_dict(), folder / "one.pt")
+    learner, critic = one["minibatches"][0], critics["critic"][0]
+    write({**learner.tensors(), "critic": critic.tensors()}, folder / "one")
+    torch.save({**learner.state_dict(), "critic": critic.state_dict()}, folder / "one.pt")
     return folder
 
 
@@ -171,7 +223,10 @@ def test_two_ranks_learn_what_one_process_learns(one, two, case):
 def test_the_state_of_two_ranks_is_read_by_one_process(one, two, saved, case):
     learner = build(case)
     learner.load_state_dict(saved / case)
-    ours, theirs = learner.state_dict(), one[case][0].state_dict()
+    assert_same_state(learner.state_dict(), one[case][0].state_dict())
+
+
+def assert_same_state(ours, theirs):
     assert (ours["steps"], ours["updates"]) == (theirs["steps"], theirs["updates"])
     for name, weight in theirs["weights"].items():
         torch.testing.assert_close(ours["weights"][name], weight, rtol=1e-6, atol=1e-8)
@@ -179,6 +234,43 @@ def test_the_state_of_two_ranks_is_read_by_one_process(one, two, saved, case):
     for i, moments in theirs["optimizer"].items():
         for key, value in moments.items():
             torch.testing.assert_close(ours["optimizer"][i][key], value, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", CRITICS)
+def test_two_ranks_of_a_critic_learn_what_one_process_learns(critics, two, case):
+    """Losses, norms and the values after every update."""
+    for rank in two:
+        assert_close(rank[case], critics[case][1])
+
+
+@pytest.mark.parametrize("case", CRITICS)
+def test_the_critic_of_two_ranks_is_read_by_one_process(critics, two, saved, case):
+    critic, learner = build_critic(case), build("full")
+    critic.load_state_dict(saved / case)
+    assert_same_state(critic.state_dict(), critics[case][0].state_dict())
+    learner.load_state_dict(saved / case)  # which is beside it
+    assert_same_state(learner.state_dict(), build("full").state_dict())
+    assert_same_state(read_whole(saved / case)["critic"], critic.state_dict())
+
+
+@pytest.mark.parametrize("how", ["critic resumed", "critic resumed from whole tensors"])
+def test_two_ranks_of_a_critic_go_on_from_the_state_of_one_process(two, saved, how):
+    critic = build_critic("critic")
+    critic.load_state_dict(read_whole_state(saved / "one")["critic"])
+    expected = train_critic(critic)
+    value = critic.values([[1]]).tolist()
+    for rank in two:
+        assert_close(rank[how], expected)
+        assert rank["few prompts"] == (pytest.approx(value, abs=1e-9), [])
+    # Each has its part of every matrix of the decoder; the head has one row.
+    assert sum(rank["held"] for rank in two) == sum(p.numel() for p in critic.parameters())
+    assert abs(two[0]["held"] - two[1]["held"]) <= 64
+
+
+@pytest.mark.parametrize("case", CRITICS)
+def test_ranks_that_were_started_anew_go_on_bit_for_bit(two, case):
+    for rank in two:
+        assert rank[f"{case} restarted"] == rank[f"{case} went on"]
 
 
 def test_the_model_of_two_ranks_is_exported_for_transformers(one, two, saved, tmp_path):
@@ -203,6 +295,15 @@ def test_two_ranks_go_on_from_the_state_of_one_process(two, saved, how):
 
 def test_every_rank_names_the_agent_whose_gradient_is_not_finite(two):
     assert [rank["not finite"] for rank in two] == [("verifier_0", True)] * 2
+    for rank in two:
+        agent, *numbers = rank["critic not finite"]
+        assert agent == "critic of solver"
+        assert not np.isfinite(numbers).all()
+
+
+def test_a_folder_without_a_critic_is_refused(two, saved):
+    with pytest.raises(ValueError, match="holds no critic"):
+        build_critic("critic").load_state_dict(saved / "full")
 
 
 def test_a_folder_that_holds_no_state_is_refused(tmp_path):
