@@ -77,7 +77,7 @@ def team_config(arm: str, model: str, backend: str, updates: int) -> dict[str, A
         policy["engine"] = {"max_model_len": 1024, "kv_cache_memory_bytes": 2**28}
     names = ROLES if per_role else ("all",)
     return {
-        "env": {"id": "math-4agent", "tasks": "one-digit", "kwargs": {"max_rounds": 2}},
+        "env": {"id": "math-4agent", "tasks": "one-digit", "kwargs": {"max_rounds": 1}},
         "algorithm": {"preset": "dr_mas"},
         "policies": dict.fromkeys(names, policy),
         "roles": {role: role if per_role else "all" for role in ROLES},
