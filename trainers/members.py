@@ -22,7 +22,7 @@ from trainers.learner_config import LearnerConfig
 from trainers.lora import Bases
 from trainers.models import resolve_model
 from trainers.policies.base import Policy, make_policy
-from trainers.policy_checks import check_policies
+from trainers.policy_checks import check_policies, check_transfers
 from trainers.policy_config import LEARNING, engine_key
 from trainers.ranks import Ranks
 from trainers.scheduling.binding import bind_learners
@@ -130,6 +130,7 @@ async def build_members(config: TrainConfig, scratch: Path) -> dict[str, Member]
         ConfigError: Settings that do not fit each other or the model.
     """
     check_policies(config)
+    check_transfers(config)
     if config.serving.mode == "split":
         bind_learners(config)
     loras = loras_by_engine(config.policies)

@@ -6,7 +6,7 @@ from trainers.config import ConfigError, PolicyConfig, TrainConfig
 from trainers.kernels import check_kernels
 from trainers.policies.base import PolicySpecError
 
-__all__ = ["check_devices", "check_policies"]
+__all__ = ["check_devices", "check_policies", "check_transfers"]
 
 _LORA_OPTIONS = ("enable_lora", "max_loras", "max_lora_rank")
 
@@ -28,7 +28,7 @@ def check_policies(config: TrainConfig) -> None:
                     f"{where}.engine.{option} cannot be set: it follows from the other settings of {where}"
                 )
         if policy.backend == "vllm":
-            _check_transfer(where, policy)
+            _check_sent(where, policy)
         if not policy.trainable:
             if policy.loss:
                 raise ConfigError(f"{where} is frozen, so its loss has no effect. Drop one of them.")
@@ -68,25 +68,40 @@ def check_devices(config: TrainConfig) -> None:
             )
 
 
-def _check_transfer(where: str, policy: PolicyConfig) -> None:
-    """Check how new weights are to reach a policy's engine.
+def check_transfers(config: TrainConfig) -> None:
+    """Check how new weights are to reach vLLM's engines where learners are in this process.
 
     Raises:
-        ConfigError: They cannot, or nothing is ever sent that way.
+        ConfigError: They cannot.
     """
-    given = [option for option in ("transfer", "transfer_timeout") if option in policy.engine]
-    if not given:
-        return
-    setting = f"{where}.engine.{given[0]}"
-    if not policy.trainable or policy.lora is not None:
-        what = "has a lora, whose adapters are sent as files" if policy.trainable else "is frozen"
-        raise ConfigError(f"{setting} has no effect: {where} {what}. Drop one of them.")
-    from trainers.policies.vllm import check_transfer
+    for name, policy in config.policies.items():
+        setting = _transfer_setting(policy)
+        if policy.backend != "vllm" or setting is None:
+            continue
+        from trainers.policies.vllm import check_transfer
 
-    kind, transfer = policy.engine.get("engine", "local"), policy.engine.get("transfer", "auto")
-    try:
-        check_transfer(kind, transfer, policy.engine.get("transfer_timeout", 1))
-    except PolicySpecError as problem:
-        raise ConfigError(f"{setting}: {problem}") from problem
-    if "transfer_timeout" in policy.engine and (kind == "local" or transfer == "folder"):
-        raise ConfigError(f"{where}.engine.transfer_timeout has no effect: no other process is waited for. Drop it.")
+        where = f"policies.{name}.engine"
+        kind, transfer = policy.engine.get("engine", "local"), policy.engine.get("transfer", "auto")
+        try:
+            check_transfer(kind, transfer, policy.engine.get("transfer_timeout", 1))
+        except PolicySpecError as problem:
+            raise ConfigError(f"{where}.{setting}: {problem}") from problem
+        if "transfer_timeout" in policy.engine and (kind == "local" or transfer == "folder"):
+            raise ConfigError(f"{where}.transfer_timeout has no effect: no other process is waited for. Drop it.")
+
+
+def _check_sent(where: str, policy: PolicyConfig) -> None:
+    """Check that new full weights are sent to a policy's engine at all, if it is said how.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    setting = _transfer_setting(policy)
+    if setting is not None and (not policy.trainable or policy.lora is not None):
+        what = "has a lora, whose adapters are sent as files" if policy.trainable else "is frozen"
+        raise ConfigError(f"{where}.engine.{setting} has no effect: {where} {what}. Drop one of them.")
+
+
+def _transfer_setting(policy: PolicyConfig) -> str | None:
+    """The first option of a policy that says how new weights are sent."""
+    return next((option for option in ("transfer", "transfer_timeout") if option in policy.engine), None)

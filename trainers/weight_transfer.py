@@ -8,6 +8,7 @@ client for our engines, the source of the weights, and the choice of a back end:
 * `nccl`: the learner broadcasts to GPUs that are not its own.
 * `shared`: through main memory (:mod:`trainers.policies.vllm_shared`), which every process of the machine can reach.
 
+On a cluster, learner and engines have machines and GPUs of their own: see :mod:`trainers.distributed.weight_groups`.
 Which of them fits is known once both ends are there, so the workers open theirs at the first push.
 """
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from trainers.policies.vllm_async import AsyncVLLMEngine
 
-__all__ = ["EngineClient", "WeightTransfer", "choose_backend", "device_id"]
+__all__ = ["EngineClient", "WeightTransfer", "at_rest", "choose_backend", "device_id", "nccl_info", "weight_source"]
 
 Call = Callable[..., list[Any]]
 """Calls a method of every worker by name with keyword arguments, and returns what each of them has returned."""
@@ -102,8 +103,13 @@ class EngineClient:
         self._on_workers("repack_output_head")
 
 
-def _weight_source(current: Callable[[], Tensors]) -> WeightSource:
-    """The source that vLLM's senders read, over the weights that `current` returns at the time of a push."""
+def weight_source(current: Callable[[], Tensors], device: torch.device | None = None) -> WeightSource:
+    """Return the source that vLLM's senders read, over the weights that `current` returns at the time of a push.
+
+    Args:
+        current: Returns the weights under the names of the checkpoint.
+        device: Where each tensor is moved when its turn comes; nowhere if not given.
+    """
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
     class Source(WeightSource):
@@ -111,18 +117,31 @@ def _weight_source(current: Callable[[], Tensors]) -> WeightSource:
             return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in current()]
 
         def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-            yield from current()
+            for name, tensor in current():
+                yield name, tensor if device is None else tensor.to(device)
 
     return Source()
+
+
+def nccl_info(workers: int, address: str | None = None) -> TrainerInitInfo:
+    """Return what the learner's end of `nccl` is opened with.
+
+    Args:
+        workers: The workers of all engines.
+        address: Address of this machine; vLLM's guess if not given.
+    """
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+    from vllm.utils.network_utils import get_ip, get_open_port
+
+    return NCCLTrainerInitInfo(
+        master_address=address or get_ip(), master_port=get_open_port(), world_size=1 + workers, rank=0
+    )
 
 
 def _init_info(backend: str, workers: int) -> TrainerInitInfo:
     """What the learner's end of a back end is opened with."""
     if backend == "nccl":
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
-        from vllm.utils.network_utils import get_ip, get_open_port
-
-        return NCCLTrainerInitInfo(master_address=get_ip(), master_port=get_open_port(), world_size=1 + workers, rank=0)
+        return nccl_info(workers)
     if backend == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
@@ -171,7 +190,7 @@ class WeightTransfer:
             self._client.call = call
             self._tensors = tensors
             try:
-                with _at_rest(tensors[0][1]):
+                with at_rest(tensors[0][1]):
                     if self._sender is None:
                         self._open(call)
                     self._sender.send_weights()
@@ -205,12 +224,12 @@ class WeightTransfer:
         self.backend = choose_backend(device_id(self._tensors[0][1]), workers, self._asked)
         call("open_weight_transfer", backend=self.backend)
         self._sender = WeightTransferTrainerFactory.trainer_init(
-            _init_info(self.backend, len(workers)), client=self._client, source=_weight_source(lambda: self._tensors)
+            _init_info(self.backend, len(workers)), client=self._client, source=weight_source(lambda: self._tensors)
         )
 
 
 @contextlib.contextmanager
-def _at_rest(tensor: torch.Tensor) -> Iterator[None]:
+def at_rest(tensor: torch.Tensor) -> Iterator[None]:
     """Make the learner's GPU the current one of this thread, with nothing left to compute on it.
 
     vLLM's back ends take the current one, and read the weights on streams of their own that do not wait for others.

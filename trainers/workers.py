@@ -8,7 +8,7 @@ from typing import Any
 
 from trainers.config import ConfigError, TrainConfig
 from trainers.members import Member, build_members, close_members
-from trainers.policy_checks import check_devices
+from trainers.policy_checks import check_devices, check_transfers
 from trainers.rollout.episodes import RunEpisode, collect, run_episode
 from trainers.rollout.player import Job
 from trainers.rollout.records import Episode
@@ -29,6 +29,7 @@ class Workers:
         Raises:
             ConfigError: It cannot.
         """
+        check_transfers(config)
         check_devices(config)
 
     async def build(self, config: TrainConfig, scratch: Path) -> dict[str, Member]:

@@ -468,6 +468,9 @@ async def test_async_engine(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None
         await sync.push([(name, tensor[:, :3])], 9)
     with pytest.raises(PolicyError, match="its weights are unknown"):
         await policy.generate(asked[0])
+    await policy.engine.settle()
+    await VLLMSync(policy).push(model, 10)  # `check_ways` has left the folder as the way, which is not vLLM's transfer
+    await sync.verify(model)
     await policy.close()
     with pytest.raises(PolicyError, match="is closed"):
         await policy.generate(asked[0])

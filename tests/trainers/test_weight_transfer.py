@@ -15,7 +15,7 @@ from trainers.config import ConfigError, load_config
 from trainers.policies import PolicyError, PolicySpecError, make_policy, vllm_async
 from trainers.policies.vllm_async import AsyncVLLMEngine
 from trainers.policies.vllm_worker import WorkerExtension
-from trainers.policy_checks import check_devices, check_policies
+from trainers.policy_checks import check_devices, check_policies, check_transfers
 from trainers.weight_sync import VLLMSync, WeightSyncError
 from trainers.weight_transfer import EngineClient, WeightTransfer, choose_backend, device_id
 
@@ -53,6 +53,11 @@ def test_a_back_end_that_cannot_join_them_is_refused(
         choose_backend(learner, workers, asked)
 
 
+def check_all(config: Any) -> None:
+    check_policies(config)
+    check_transfers(config)
+
+
 def test_main_memory_is_no_gpu() -> None:
     assert device_id(torch.zeros(1)) is None
     worker = WorkerExtension()
@@ -67,6 +72,7 @@ def test_main_memory_is_no_gpu() -> None:
         ({"transfer": "shared"}, "does not reach an engine of kind 'local': use the engine 'async'"),
         ({"transfer": "copy", "engine": "async"}, "does not reach an engine of kind 'async': use transfer 'auto'"),
         ({"engine": "async", "transfer_timeout": 0}, "number of seconds above 0"),
+        ({"transfer": "gloo", "engine": "async"}, "'gloo' is a broadcast to the engines of a cluster.*use 'auto'"),
     ],
 )
 def test_a_policy_is_not_made_with_a_way_that_does_not_reach_it(options: dict[str, Any], message: str) -> None:
@@ -89,13 +95,13 @@ def test_a_policy_is_not_made_with_a_way_that_does_not_reach_it(options: dict[st
 )
 def test_settings_that_contradict_each_other_are_refused(recipe: Any, policy: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_policies(load_config(recipe({"backend": "vllm", **policy})))
+        check_all(load_config(recipe({"backend": "vllm", **policy})))
 
 
 @pytest.mark.parametrize("transfer", ["ipc", "nccl"])
 def test_a_way_between_gpus_is_refused_without_one(recipe: Any, transfer: str) -> None:
     config = load_config(recipe({"backend": "vllm", "engine": {"engine": "async", "transfer": transfer}}))
-    check_policies(config)
+    check_all(config)
     with pytest.raises(ConfigError, match=rf"transfer is '{transfer}', a way between GPUs, and there is none"):
         check_devices(config)
 
@@ -151,7 +157,7 @@ class TestShared:
         return WeightTransferTrainerFactory.trainer_init(
             vllm_shared.SharedTrainerInitInfo(rank=rank),
             client=client,
-            source=weight_transfer._weight_source(lambda: tensors),
+            source=weight_transfer.weight_source(lambda: tensors),
         )
 
     def test_every_tensor_arrives_as_it_was(self) -> None:

@@ -69,6 +69,11 @@ def check_transfer(kind: str, transfer: str, timeout_s: float) -> None:
         PolicySpecError: There is no such way, or not to this kind of engine.
     """
     known = [name for names in _TRANSFERS.values() for name in names]
+    if transfer == "gloo":
+        raise PolicySpecError(
+            "transfer 'gloo' is a broadcast to the engines of a cluster, and here they are in one process with the "
+            "learner, or beside it: use 'auto', or run with --cluster"
+        )
     if transfer not in known:
         raise PolicySpecError(f"transfer is {transfer!r}; it is one of {', '.join(dict.fromkeys(known))}")
     if transfer not in _TRANSFERS.get(kind, known):

@@ -93,7 +93,6 @@ class AsyncVLLMEngine(Engine):
         self._ids = itertools.count()
         self._gate = _Gate()
         self._closed = False
-        self._broken = False
         try:
             self._engine = asyncio.run_coroutine_threadsafe(self._build(options), self._loop).result()
         except BaseException:
@@ -159,11 +158,10 @@ class AsyncVLLMEngine(Engine):
                 raise
             return await coroutine
 
-    def _check_weights(self) -> None:
-        if self._broken:
-            raise PolicyError(
-                f"the vLLM engine of {self.model!r} serves no more: its weights are unknown since a transfer has failed"
-            )
+    async def _alone(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Like `_idle`, but also where the weights are unknown."""
+        async with self._gate.exclusive():
+            return await coroutine
 
     async def rpc(self, method: str, **kwargs: Any) -> list[Any]:
         """Call a method of every worker; see `Engine.rpc`."""
@@ -175,27 +173,25 @@ class AsyncVLLMEngine(Engine):
 
         async def replace() -> None:
             self.sleep_state.check_weights()
+            if self._broken:
+                await self._engine.collective_rpc("abandon_weight_update")
             await self._engine.collective_rpc("reload_weights", kwargs=source)
             await self._engine.collective_rpc("repack_output_head")
+            self._broken = False
             self.weight_version = version
             self.loads += 1
 
-        await self._run(self._idle(replace()))
+        await self._run(self._alone(replace()))
+
+    async def settle(self) -> None:
+        """Return once the workers answer; see `Engine.settle`."""
+        await self._run(self._alone(self._engine.collective_rpc("transfer_device")))
 
     async def transfer(self, version: int, send: Callable[[Callable[..., list[Any]]], None], timeout_s: float) -> None:
-        """Let ``send`` replace the base weights while the engine is idle.
+        """Let ``send`` replace the base weights; see `Engine.transfer`.
 
-        It runs in a thread of its own that is left behind when it takes too long: one that hangs in a GPU's library
-        cannot be stopped, but it keeps neither this call nor the end of the process waiting.
-
-        Args:
-            version: Version of the new weights.
-            send: Is given a function that calls a method of every worker by name, with keyword arguments.
-            timeout_s: Seconds that it may take.
-
-        Raises:
-            TimeoutError: It took longer.
-            Exception: What ``send`` has raised. After it, as after a timeout, the engine refuses every request.
+        It runs in a thread of its own that is left behind when it takes too long, so that neither this call nor the end
+        of the process waits for it.
         """
 
         def call(method: str, **kwargs: Any) -> list[Any]:

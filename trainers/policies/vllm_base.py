@@ -13,7 +13,7 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.policies.base import MissingBackendError, PolicyError
@@ -157,6 +157,7 @@ class Engine(ABC):
         self.users = 0
         self.sleep_state = SleepState(model)
         self.sleeper = ""
+        self._broken = False  # a transfer has failed, and nothing was loaded since
         self.tokenizer: PreTrainedTokenizerBase
         self.generation_config: GenerationConfig | None
         self.max_length: int
@@ -214,6 +215,32 @@ class Engine(ABC):
             version: Version of the new weights.
             **source: Arguments of vLLM's `reload_weights`: `weights_iterator` (in this process only) or `weights_path`.
         """
+
+    @abstractmethod
+    async def transfer(self, version: int, send: Callable[[Callable[..., list[Any]]], None], timeout_s: float) -> None:
+        """Let ``send`` replace the base weights while the engine is idle.
+
+        Args:
+            version: Version of the new weights.
+            send: Is given a function that calls a method of every worker by name, with keyword arguments. It runs in a
+                thread.
+            timeout_s: Seconds that it may take.
+
+        Raises:
+            TimeoutError: It took longer, and may never end: one that hangs in a GPU's library cannot be stopped.
+            Exception: What ``send`` has raised. After it, as after a timeout, the engine refuses every request until
+                `reload` has replaced all weights.
+        """
+
+    @abstractmethod
+    async def settle(self) -> None:
+        """Return once the workers answer, whether or not the last transfer has failed. It never does if they hang."""
+
+    def _check_weights(self) -> None:
+        if self._broken:
+            raise PolicyError(
+                f"the vLLM engine of {self.model!r} serves no more: its weights are unknown since a transfer has failed"
+            )
 
     @abstractmethod
     async def sleep(self, level: int = 1) -> None:

@@ -93,7 +93,7 @@ class VLLMEngine(Engine):
     @property
     def alive(self) -> bool:
         """Whether the engine serves; see `Engine.alive`."""
-        return self._error is None
+        return self._error is None and not self._broken
 
     def _main(self, started: Future[None]) -> None:
         try:
@@ -190,6 +190,7 @@ class VLLMEngine(Engine):
                     result = item.function()
                 item.future.set_result(result)
                 return
+            self._check_weights()
             self.sleep_state.check_request(self.loads)
             request_id = str(next(self._ids))
             self._engine.add_request(request_id, self.prompt(item.prompt_ids), item.params, lora_request=item.lora)
@@ -260,12 +261,33 @@ class VLLMEngine(Engine):
 
         def replace(engine: Any) -> None:
             self.sleep_state.check_weights()
+            if self._broken:
+                engine.collective_rpc("abandon_weight_update")
             engine.collective_rpc("reload_weights", kwargs=source)
             engine.collective_rpc("repack_output_head")
+            self._broken = False
             self.weight_version = version
             self.loads += 1
 
         await self.call(replace)
+
+    async def transfer(self, version: int, send: Callable[[Callable[..., list[Any]]], None], timeout_s: float) -> None:
+        """Let ``send`` replace the base weights, on the engine's thread; see `Engine.transfer`."""
+
+        def replace(engine: Any) -> None:
+            self._check_weights()
+            self.sleep_state.check_weights()
+            self._broken = True
+            send(lambda method, **kwargs: engine.collective_rpc(method, kwargs=kwargs))
+            self._broken = False
+            self.weight_version = version
+            self.loads += 1
+
+        await asyncio.wait_for(self.call(replace), timeout_s)
+
+    async def settle(self) -> None:
+        """Return once the workers answer; see `Engine.settle`."""
+        await self.rpc("transfer_device")
 
     async def sleep(self, level: int = 1) -> None:
         """Give back memory; see `Engine.sleep`."""

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from vllm.distributed.weight_transfer.base import (
@@ -27,6 +27,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 __all__ = [
     "NAME",
+    "LayerwiseEngine",
     "SharedInitInfo",
     "SharedTrainerEngine",
     "SharedTrainerInitInfo",
@@ -37,6 +38,9 @@ __all__ = [
 
 NAME = "shared"
 _ALIGNMENT = 64  # bytes; of every tensor in the file
+
+_Init = TypeVar("_Init", bound=WeightTransferInitInfo)
+_Update = TypeVar("_Update", bound=WeightTransferUpdateInfo)
 
 
 @dataclass
@@ -85,14 +89,8 @@ class SharedUpdateInfo(WeightTransferUpdateInfo):
         return found
 
 
-class SharedWorkerEngine(WeightTransferEngine[SharedInitInfo, SharedUpdateInfo]):
-    """The worker's side: maps the file and loads the model's layers from it."""
-
-    init_info_cls = SharedInitInfo
-    update_info_cls = SharedUpdateInfo
-
-    def init_transfer_engine(self, init_info: SharedInitInfo) -> None:
-        """Nothing is to be agreed upon."""
+class LayerwiseEngine(WeightTransferEngine[_Init, _Update]):
+    """The worker's side of a back end that brings the weights of a checkpoint, with or without an accelerator."""
 
     def start_weight_update(self) -> None:
         """Make the layers ready to be loaded anew."""
@@ -106,15 +104,25 @@ class SharedWorkerEngine(WeightTransferEngine[SharedInitInfo, SharedUpdateInfo])
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
 
-    def receive_weights(self, update_info: SharedUpdateInfo) -> None:
-        """Load what lies in the file. Layers that wait for more keep the mapping alive until they are complete."""
-        self.model.load_weights(update_info.tensors())
-
     def finish_weight_update(self) -> None:
         """Complete the layers that are left."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
+
+
+class SharedWorkerEngine(LayerwiseEngine[SharedInitInfo, SharedUpdateInfo]):
+    """The worker's side: maps the file and loads the model's layers from it."""
+
+    init_info_cls = SharedInitInfo
+    update_info_cls = SharedUpdateInfo
+
+    def init_transfer_engine(self, init_info: SharedInitInfo) -> None:
+        """Nothing is to be agreed upon."""
+
+    def receive_weights(self, update_info: SharedUpdateInfo) -> None:
+        """Load what lies in the file. Layers that wait for more keep the mapping alive until they are complete."""
+        self.model.load_weights(update_info.tensors())
 
     def shutdown(self) -> None:
         """Nothing outlives an update."""

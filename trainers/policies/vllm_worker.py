@@ -44,6 +44,7 @@ class WorkerExtension:
     device: torch.device
     weight_transfer_engine: Any
     update_weights: Any
+    _weight_update_active: bool
 
     def transfer_device(self) -> str | None:
         """Return the identity of the worker's GPU, the same in every process; None without one."""
@@ -53,14 +54,18 @@ class WorkerExtension:
     def open_weight_transfer(self, backend: str) -> None:
         """Open this end of vLLM's weight transfer, as an engine that is started with a `weight_transfer_config` does.
 
-        Here it is opened once the other end is known: which back end fits depends on where the learner is.
+        Here it is opened once the other end is known: which back end fits depends on where the learner is. One that was
+        open is closed.
         """
         from vllm.config.weight_transfer import WeightTransferConfig
         from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-        from trainers.policies import vllm_shared
+        from trainers.policies import vllm_gloo, vllm_shared
 
         vllm_shared.register()
+        vllm_gloo.register()
+        if self.weight_transfer_engine is not None:
+            self.weight_transfer_engine.shutdown()
         self.weight_transfer_engine = WeightTransferEngineFactory.create_engine(
             WeightTransferConfig(backend=backend), self.vllm_config, self.device, self.model_runner.get_model()
         )
@@ -68,6 +73,19 @@ class WorkerExtension:
     def update_pickled_weights(self, pickled: bytes) -> None:
         """Receive weights whose description was pickled by the process that has started this one."""
         self.update_weights(pickle.loads(pickled))  # noqa: S301  (our own parent's)
+
+    def abandon_weight_update(self) -> None:
+        """End an update that has failed midway, so that another can begin. The weights are of no use until then.
+
+        vLLM counts what each layer has got. A new update would go on from there, and call a layer complete that has got
+        one of its parts twice and another not at all.
+        """
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        with set_current_vllm_config(self.vllm_config):
+            finalize_layerwise_reload(self.model_runner.get_model(), self.vllm_config.model_config)
+        self._weight_update_active = False
 
     def repack_output_head(self) -> bool:
         """Pack the output head's weights again; return whether there was anything to pack.
