@@ -1,7 +1,8 @@
 """Engines: processes that sample. And the policy that asks them, in whatever process a request comes from.
 
 The weights of a version are one object in Ray's object store. Every request says which version it wants, so an engine
-that has been restarted and knows nothing fetches them before it answers.
+that has been restarted and knows nothing fetches them before it answers. Engines of vLLM that are there can be sent new
+weights in place of fetching them, see :mod:`.weight_groups`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import asyncio
 import dataclasses
 import os
 import tempfile
+import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import ray
 
 from llm_envs.tasks import stable_hash
 from trainers.distributed.pool import Pool, WorkersLostError
+from trainers.distributed.weight_groups import EngineProcess, GroupTransfer
 from trainers.policies.base import Completion, Policy, PolicyError, Request, make_policy
 from trainers.quiet import quieten_libraries
 from trainers.scheduling.load import BusyTime
@@ -88,6 +92,9 @@ class Engine:
         self._policies: dict[str, Policy] = {}
         self._syncs: dict[str, WeightSync] = {}
         self._versions: dict[str, int] = {}
+        self._arrivals: dict[str, Counter[str]] = {name: Counter() for name in samplers}
+        self._process = uuid.uuid4().hex
+        self._workers: dict[str, int] = {}
         self._locks = {name: asyncio.Lock() for name in samplers}
         self._busy = BusyTime()
         self._scratch = tempfile.TemporaryDirectory(prefix="llm-envs-engine-")
@@ -125,6 +132,57 @@ class Engine:
             payload = await weights.refs[0]
             await self._syncs[name].push(_source(payload), weights.version)
             self._versions[name] = weights.version
+            self._arrivals[name]["object store"] += 1
+
+    async def arrivals(self, name: str) -> dict[str, int]:
+        """Return how often weights of a policy have arrived in this process, by the way that they took."""
+        return dict(self._arrivals[name])
+
+    async def process(self, name: str) -> EngineProcess:
+        """Say which process this is, for a policy that vLLM samples."""
+        self._load()
+        if name not in self._workers:
+            self._workers[name] = len(await self._vllm(name).rpc("transfer_device"))
+        return EngineProcess(self._process, self._workers[name])
+
+    async def join(self, name: str, process: str, backend: str, init_info: Mapping[str, Any]) -> None:
+        """Have vLLM's workers join the group of a learner; see :class:`.weight_groups.WeightSender`."""
+        self._check_process(process)
+        async with self._locks[name]:
+            await self._vllm(name).rpc("open_weight_transfer", backend=backend)
+            await self._vllm(name).rpc("init_weight_transfer_engine", init_info=dict(init_info))
+
+    async def receive(
+        self, name: str, process: str, version: int, update_info: Mapping[str, Any], timeout_s: float
+    ) -> None:
+        """Take what the learner sends to the group, all of it or nothing that would ever be sampled with."""
+        self._check_process(process)
+
+        def update(call: Callable[..., list[Any]]) -> None:
+            call("start_weight_update")
+            call("update_weights", update_info=dict(update_info))
+            call("finish_weight_update")
+            call("repack_output_head")
+
+        async with self._locks[name]:
+            self._versions.pop(name, None)  # so that after a failure every request fetches what it asks for
+            await self._vllm(name).transfer(version, update, timeout_s)
+            self._versions[name] = version
+            self._arrivals[name]["group"] += 1
+
+    async def settle(self, name: str, process: str) -> None:
+        """Return once this process has nothing more to do with a transfer that it took part in."""
+        if process == self._process:
+            async with self._locks[name]:
+                await self._vllm(name).settle()
+
+    def _check_process(self, process: str) -> None:
+        if process != self._process:
+            raise RuntimeError("the process that was to take part in the transfer has died")
+
+    def _vllm(self, name: str) -> Any:
+        policy: Any = self._policies[name]
+        return policy.engine
 
     def _load(self) -> None:
         for name, sampler in self._samplers.items():
@@ -200,21 +258,33 @@ class _Pinned(EnginePolicy):
 
 
 class EngineSync(WeightSync):
-    """Publishes a learner's weights once, gives them to every engine, and proves that each of them has them."""
+    """Publishes a learner's weights once, gives them to every engine, and proves that each of them has them.
 
-    def __init__(self, policy: EnginePolicy) -> None:
+    Args:
+        policy: The policy that asks the engines.
+        group: How weights are broadcast to engines; without it they all fetch them from the object store.
+    """
+
+    def __init__(self, policy: EnginePolicy, group: GroupTransfer | None = None) -> None:
         self.policy: EnginePolicy = policy
+        self._group = group
 
     async def set_aside(self, source: Any) -> list[Any]:
         """Return the object that holds the weights of a :class:`.learners.RayLearner` as they are now."""
         return [await asyncio.to_thread(source.publish)]  # not in this thread, which episodes may be waiting for
 
     async def push(self, source: Any, version: int) -> None:
-        """Give the engines the weights of a :class:`.learners.RayLearner`, or what :meth:`set_aside` has returned."""
-        refs = source if isinstance(source, list) else await self.set_aside(source)
+        """Give the engines the weights of a :class:`.learners.RayLearner`, or what :meth:`set_aside` has returned.
+
+        What was set aside is not broadcast: the ranks, which would send it, are at their next update.
+        """
+        learner, refs = (None, source) if isinstance(source, list) else (source, await self.set_aside(source))
         self.policy.use(Weights(version, refs))
         pool = self.policy.pool
         try:
+            if self._group is not None and learner is not None:
+                await self._group.send(learner, refs[0], version)
+            # An engine that has them does nothing.
             await asyncio.gather(
                 *(pool.call("load", self.policy.key, self.policy.weights, only=i) for i in range(len(pool.actors)))
             )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from trainers.critic import Critic
 from trainers.distributed.cluster import Placement
 from trainers.distributed.fsdp import FSDPRanks, process_group, whole
 from trainers.distributed.sharded_state import Place, read, write
+from trainers.distributed.weight_groups import Push, WeightSender
 from trainers.learner import Learner
 from trainers.members import build_learner, build_loss
 from trainers.quiet import quieten_libraries
@@ -62,6 +64,7 @@ class LearnerRank:
         self._learner: Learner
         self._critic: Critic
         self._parts: dict[str, Trained] = {}
+        self._sender = WeightSender()
 
     def open_store(self) -> tuple[str, int]:
         """Open the store where the ranks meet, on the first of them; returns its address."""
@@ -123,6 +126,13 @@ class LearnerRank:
         adapter = learner.model.active_adapter
         tensors = get_peft_model_state_dict(learner.model, adapter_name=adapter)
         return None, self._whole(tensors, learner.model.peft_config[adapter])
+
+    def send(self, push: Push, payload: Mapping[str, Any]) -> str:
+        """Broadcast to engines what was published; returns what went wrong, if something did."""
+        with warnings.catch_warnings():  # the arrays lie in shared memory, and are only read
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            tensors = [(name, torch.from_numpy(array)) for name, array in payload["tensors"].items()]
+        return self._sender.send(push, tensors, next(self._learner.model.parameters()))
 
     def weights(self) -> tuple[None, dict[str, Any] | None]:
         """Return, on the first rank, all weights that are trained, by the learner's own names."""
@@ -286,6 +296,26 @@ class RayLearner:
         """Return the object that holds the newest weights for samplers; this process does not fetch it."""
         self._ask("publish")
         return self._published[0]
+
+    def send(self, push: Push, payload: Any) -> str:
+        """Have the first rank broadcast to engines what :meth:`publish` has returned.
+
+        Returns:
+            What went wrong, in which case any of them may be without these weights; empty if nothing did. If it was
+            the learner, its ranks are started anew, from the state after the last finished update.
+        """
+        sent = self.ranks[0].send.remote(push, payload)
+        ready, _ = ray.wait([sent], timeout=push.timeout_s + GRACE)
+        problem = f"the learner has not come to an end within {push.timeout_s + GRACE:g} s"
+        try:
+            if ready:
+                found: str = ray.get(sent)
+                return found
+        except RayActorError as error:
+            problem = f"the first rank of the learner died: {str(error).strip().splitlines()[0]}"
+        self.stop()
+        self.restarts += 1
+        return problem
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model where ``from_pretrained`` finds it: whole, in this process."""

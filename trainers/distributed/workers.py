@@ -18,6 +18,7 @@ from trainers.distributed.engines import Engine, EnginePolicy, Engines, EngineSy
 from trainers.distributed.learners import RayLearner
 from trainers.distributed.pool import Pool
 from trainers.distributed.runners import Runner
+from trainers.distributed.weight_groups import GroupTransfer, group_backend
 from trainers.members import Member, loras_by_engine, sampler_options
 from trainers.policies.base import make_policy
 from trainers.rollout.episodes import RunEpisode, run_episode
@@ -78,12 +79,8 @@ class RayWorkers(Workers):
                 f"serving.mode is {config.serving.mode!r}: on a cluster engines and learners hold devices of their own "
                 "(cluster.engine_gpus, cluster.learner_gpus). Drop it, or run without --cluster"
             )
-        for name, policy in config.policies.items():
-            if policy.engine.get("transfer") in ("ipc", "nccl"):
-                raise ConfigError(
-                    f"policies.{name}.engine.transfer is {policy.engine['transfer']!r}: on a cluster weights come to "
-                    "engines through the object store. Drop it, or run without --cluster"
-                )
+        for name in config.policies:
+            group_backend(name, config)
         check(plan(config))
 
     async def build(self, config: TrainConfig, scratch: Path) -> dict[str, Member]:
@@ -103,7 +100,7 @@ class RayWorkers(Workers):
             group: {
                 name: Sampler(
                     config.policies[name].spec,
-                    sampler_options(config.policies[name], loras),
+                    _options(sampler_options(config.policies[name], loras)),
                     config.policies[name].lora is not None,
                 )
                 for name in names
@@ -140,7 +137,9 @@ class RayWorkers(Workers):
             sampler = EnginePolicy(name, policy.spec, labels[name], pools[name])
             members[name] = Member(name, policy, sampler)
             if name in self.learners:
-                members[name].learner, members[name].sync = self.learners[name], EngineSync(sampler)
+                backend = group_backend(name, config)
+                transfer = GroupTransfer(pools[name], name, config, backend) if backend else None
+                members[name].learner, members[name].sync = self.learners[name], EngineSync(sampler, transfer)
                 members[name].critic = self.learners[name].critic
         return members
 
@@ -240,6 +239,11 @@ class RayWorkers(Workers):
             self._placement.remove()
         if self._connected:
             ray.shutdown()
+
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a sampler is made with in its engine, which knows nothing of where its weights come from."""
+    return {name: value for name, value in options.items() if name not in ("transfer", "transfer_timeout")}
 
 
 async def _ready(actors: Sequence[Any]) -> list[dict[str, Any]]:
