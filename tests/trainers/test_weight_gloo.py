@@ -279,10 +279,13 @@ class EngineOfThisProcess:
         pass
 
 
-async def test_an_engine_that_has_got_half_serves_nothing_until_it_has_all(tmp_path: Any) -> None:
+@pytest.mark.parametrize("options", [{}, {"engine": "async", "transfer": "folder"}], ids=["local", "async"])
+async def test_an_engine_that_has_got_half_serves_nothing_until_it_has_all(
+    tmp_path: Any, options: dict[str, Any]
+) -> None:
     """Fused layers are cut in the middle: two of the three parts of the attention's are there, and the third is not."""
     folder = build_tiny_model(tmp_path / "model", init_std=0.08, seed=1)
-    policy: Any = make_policy(f"vllm:{folder}", share=False)
+    policy: Any = make_policy(f"vllm:{folder}", share=False, **options)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     weights = [(name, parameter.detach()) for name, parameter in model.named_parameters()]
     client = EngineOfThisProcess(policy.engine, asyncio.get_running_loop())

@@ -77,8 +77,7 @@ class WorkerExtension:
     def abandon_weight_update(self) -> None:
         """End an update that has failed midway, so that another can begin. The weights are of no use until then.
 
-        vLLM counts what each layer has got. A new update would go on from there, and call a layer complete that has got
-        one of its parts twice and another not at all.
+        vLLM keeps count of what each layer has got, and does not begin anew while a layer waits for the rest.
         """
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
