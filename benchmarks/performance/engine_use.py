@@ -7,9 +7,11 @@ asked for before the last is done.
 The engine alone gets the same prompts *all at once*, as token ids, with the number of tokens that was generated for
 each, and computes as many sequences at a time. That is its own continuous batching, without anything to wait for: a
 bound. The rollout has half as many episodes again in flight, so that requests wait for the engine and not the engine
-for them. The lock-step loop asks for a turn of as many episodes as the engine computes sequences, and waits for the
-last answer. What it loses depends on what a step of the engine costs: where the cost is that of its batch, as for many
-sequences on few cores, little; where it is that of reading the weights, much.
+for them. What it then loses is the time in which its own work (tokenising prompts, reading answers, stepping
+environments) takes a core or the interpreter from the engine, about a millisecond a turn, and the end, when fewer
+episodes are left than the engine could compute. The lock-step loop asks for a turn of as many episodes as the engine
+computes sequences, and waits for the last answer. What it loses depends on what a step of the engine costs: where the
+cost is that of its batch, as for many sequences on few cores, little; where it is that of reading the weights, much.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["measure_engine_use", "missing_vllm"]
 
 AGENTS, ROUNDS = 2, 2
-EPISODES = {16: 384}
-"""Episodes of a try, by how many are played at a time: 24 times as many, since in the last of them slots run empty, and
+WORDS = 80  # that the model knows beside the necessary ones: about 100 tokens an answer
+EPISODES = {16: 288}
+"""Episodes of a try, by how many are played at a time: 18 times as many, since in the last of them slots run empty, and
 those of a rollout, whose episodes take four answers each, run empty for longer than those of the engine alone."""
 AHEAD = 1.5
 """Episodes of the rollout for each sequence that the engine computes: so some requests wait in the engine, and one
@@ -49,7 +52,7 @@ def measure_engine_use(
     *,
     hidden: int = 256,
     layers: int = 6,
-    max_tokens: int = 256,
+    max_tokens: int = 400,
     repeats: int = 2,
 ) -> list[Measurement]:
     """Measure tokens a second of the rollout, of the engine alone, and of the lock-step loop.
@@ -87,7 +90,7 @@ async def _measure(
     length = 256 + 2 * AGENTS * ROUNDS * max_tokens
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(
-            folder, texts=relay_texts(AGENTS), hidden_size=hidden, layers=layers, max_length=length
+            folder, texts=relay_texts(AGENTS, WORDS), hidden_size=hidden, layers=layers, max_length=length
         )
         engine = VLLMEngine(str(model), max_num_seqs=slots)
         policy = VLLMPolicy(engine)

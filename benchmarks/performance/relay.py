@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from typing import Any
 
@@ -58,10 +59,14 @@ class Relay(TextEnv):
         return next(word for word in ("a", "b", "c", "d") if zlib.crc32(word.encode()) % 2)
 
 
-def relay_texts(agents: int) -> list[str]:
-    """Texts that hold all words which a model needs here, and few others: its answers are short."""
-    words = " ".join("abcdefghijklmnopqrstuvwxyz")
-    return [f"task 0 1 2 3 4 5 6 7 8 9\nspeaker_{number}: {words}" for number in range(agents)]
+def relay_texts(agents: int, words: int = 26) -> list[str]:
+    """Texts that hold all words which a model needs here, and ``words`` others.
+
+    A model of random weights that knows few words ends its answers soon: one in as many tokens as it knows, about.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    others = [*letters, *(a + b for a, b in itertools.product(letters, repeat=2))][:words]
+    return [f"task 0 1 2 3 4 5 6 7 8 9\nspeaker_{number}: {' '.join(others)}" for number in range(agents)]
 
 
 def register_relay() -> None:
