@@ -122,8 +122,12 @@ class _ShardedForward(nn.Module):
             return getattr(self.__dict__["_undivided"], name)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Return what the forward pass returns."""
-        return self._undivided(*args, **options)
+        """Return what the forward pass returns, as tensors of their own.
+
+        FSDP hooks what a root returns, and the hook of a view is lost when somebody writes to it.
+        """
+        found = self._undivided(*args, **options)
+        return found.clone() if isinstance(found, Tensor) else tuple(part.clone() for part in found)
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import traceback
+import warnings
 
 import numpy as np
 import pytest
@@ -98,6 +99,7 @@ def train_critic(critic):
 def rank_main(rank, port, folder, pipe):
     """What a rank does: every case, then states between one and two ranks, then a gradient that is not finite."""
     try:
+        warnings.filterwarnings("error", message="FSDP2-wrapped module")  # of outputs that lose their hooks
         from torch.distributed import TCPStore
 
         from trainers.distributed.fsdp import FSDPRanks, process_group
