@@ -28,6 +28,7 @@ from trainers.policies.base import Completion, Policy, PolicyError, Request, mak
 from trainers.quiet import quieten_libraries
 from trainers.scheduling.load import BusyTime
 from trainers.weight_sync import SyncReport, WeightSync, make_sync
+from trainers.weight_transfer import EngineClient
 
 __all__ = ["Engine", "EnginePolicy", "EngineSync", "Engines", "Sampler", "Weights"]
 
@@ -159,10 +160,11 @@ class Engine:
         self._check_process(process)
 
         def update(call: Callable[..., list[Any]]) -> None:
-            call("start_weight_update")
-            call("update_weights", update_info=dict(update_info))
-            call("finish_weight_update")
-            call("repack_output_head")
+            client = EngineClient()
+            client.call = call
+            client.start_weight_update()
+            client.update_weights(dict(update_info))
+            client.finish_weight_update()
 
         async with self._locks[name]:
             self._versions.pop(name, None)  # so that after a failure every request fetches what it asks for
